@@ -25,6 +25,7 @@ import numpy as np
 import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
+from expunge.core.rows import in_memory
 from expunge.private_model.model import require_rows
 from expunge.registry import Registry, Request
 from expunge.registry.loaded_model import LoadedModel, dump_checkpoint
@@ -65,7 +66,7 @@ class Floor:
         loaded = self.own()
         parts = dump_checkpoint(loaded.snapshot, loaded.page_keys)
         state = b"".join(parts)
-        rows = require_rows(loaded.private)
+        rows = in_memory(require_rows(loaded.private))
         # From the end: requests come from the beginning.
         people = iter(range(len(rows) - 1, 0, -1))
         bare, whole = [loaded.private], [self.own().private]

@@ -2,6 +2,7 @@
 """Where a registry under test keeps its records: a file, or PostgreSQL."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -62,6 +63,25 @@ def registry_url(request: pytest.FixtureRequest) -> str | None:
 def registry(tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
     """Lend a registry with two models, on each kind of store in turn."""
     with registry_at(tmp_path / "registry", registry_url) as registry:
+        yield registry
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lend the folder of a registry as it is after its fits, to copy."""
+    folder = tmp_path_factory.mktemp("fitted") / "registry"
+    registry_at(folder).close()
+    return folder
+
+
+@pytest.fixture
+def sqlite_registry(tmp_path: Path, fitted: Path) -> Iterator[Registry]:
+    """Lend a registry with two models on SQLite, which takes no fit.
+
+    For tests of what does not depend on the store.
+    """
+    shutil.copytree(fitted, tmp_path / "registry")
+    with Registry.open(tmp_path / "registry") as registry:
         yield registry
 
 

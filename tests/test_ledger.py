@@ -26,6 +26,7 @@ from expunge.ledger import (
     RequestExtended,
     Restored,
     SigningKey,
+    TrailSealed,
     check_consistency,
     entries,
     read_entry,
@@ -98,6 +99,7 @@ def rarer_entries() -> list[Entry]:
         *(kind(**stamp, model="credit", certificate=EACH.digest()) for kind in RARER),
         RequestExtended(**asked, reason="complex", notified=START, deadline=later),
         HoldEnded(**asked),
+        TrailSealed(**stamp, n_lines=3, last=EACH.digest()),
     ]
 
 

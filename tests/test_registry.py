@@ -428,7 +428,7 @@ def test_keys_rotate_and_old_receipts_stand(registry: Registry, tmp_path: Path) 
     for receipt in (before, after):
         assert check_receipt(receipt, pem).stands
     keys = sorted(path.name for path in (tmp_path / "registry/keys").iterdir())
-    assert keys == ["signing-1.pem", "tags-0", "vault.json", "vault.lock"]
+    assert keys == ["outbox", "signing-1.pem", "tags-0", "vault.json", "vault.lock"]
     require_consistent(registry)
 
 

@@ -11,10 +11,12 @@ from scipy import sparse
 
 from expunge import Rows, TunedClassifier
 from expunge.core.arrays import Index
+from expunge.core.rows import RowSource, in_memory
 from expunge.linear_model.snapshots import private_model
 from expunge.private_model.answers import Answer
 from expunge.private_model.model import require_rows
 from expunge.private_model.row_change import NO_ROWS
+from expunge.private_model.training_rows import TrainingRows
 from expunge.registry import Registry
 from expunge.registry.loaded_model import dump_by_person, dump_rows, load_rows
 from tests.registries import BUDGET, data, estimator, private_model_of
@@ -98,7 +100,7 @@ def test_sparse_model_forgets_as_the_dense_one(
     for name in ("sparse", "dense"):
         private = private_model_of(registry, name)
         drafts.append(private.answer.draft.theta)
-        rows = require_rows(private)
+        rows = in_memory(require_rows(private))
         assert sparse.issparse(rows.X) == (name == "sparse")
         stay = [i for i, owner in enumerate(owners) if owner not in NAMES]
         assert np.array_equal(rows.dense()[:, :-1], X.toarray()[stay])
@@ -118,13 +120,13 @@ def test_rows_are_read_once_for_a_request(
     fetch, n_reads = private.fetch, 0
     assert fetch is not None
 
-    def counted(gone: Index) -> Rows:
+    def counted(gone: Index) -> RowSource:
         nonlocal n_reads
         n_reads += 1
         assert fetch is not None
         return fetch(gone)
 
-    gone, removed = np.arange(2), require_rows(private).take(slice(0, 2))
+    gone, removed = np.arange(2), in_memory(require_rows(private)).take(slice(0, 2))
     with monkeypatch.context() as patch:
         patch.setattr(Answer, "fits", lambda *_: False)  # look at them again
         after = replace(private, fetch=counted).forget(removed, gone=gone)
@@ -145,7 +147,7 @@ def test_tuned_model_keeps_sparse_rows_at_their_places(
         registry.forget([name])
     private = private_model_of(registry, "tuned")
     kept = private.training_rows
-    assert kept is not None and sparse.issparse(kept.rows.X)
+    assert isinstance(kept, TrainingRows) and sparse.issparse(kept.rows.X)
     assert np.count_nonzero(~kept.alive) == 4
     gone = kept.rows.X[np.flatnonzero(~kept.alive)]
     assert gone.nnz == 0

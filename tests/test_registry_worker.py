@@ -9,7 +9,7 @@ import pytest
 
 from expunge import LinearRegression
 from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhausted
-from expunge.registry import Registry, Request
+from expunge.registry import Registry, Request, context
 from expunge.registry.answering import worker as working_module
 from tests.registries import (
     A_REQUEST,
@@ -62,6 +62,45 @@ class TestRequestsThatCannotBeApplied:
         assert registry.requests.status(waiting.request).stage == "completed"
         assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
         require_consistent(registry)
+
+
+class TestBeforeAMoment:
+    def test_later_requests_stay_waiting(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        early, late = Request(("person 3",)), Request(("person 4",), right="restrict")
+        (first,) = registry.requests.accept([early])
+        later = first.accepted + 60_000
+        monkeypatch.setattr(context, "time_ns", lambda: later * 1_000_000)
+        registry.requests.accept([late])
+        registry.requests.apply(before=later)
+        assert registry.requests.status(early.request).stage == "completed"
+        assert registry.requests.status(late.request).stage == "accepted"
+        assert registry.requests.find_models(["person 4"])["person 4"]
+        registry.requests.apply(before=later + 1)
+        assert registry.requests.status(late.request).stage == "completed"
+        require_consistent(registry)
+
+    def test_nothing_is_overtaken(self, registry: Registry) -> None:
+        """Of two requests about one person the first is applied, and then the other."""
+        restrict = Request(("person 3",), right="restrict")
+        lift = Request(("person 3",), right="lift")
+        first, second = registry.requests.accept([restrict, lift])
+        assert first.accepted < second.accepted
+        registry.requests.apply(before=second.accepted)
+        assert registry.requests.find_models(["person 3"]) == {"person 3": ()}
+        registry.requests.apply()
+        assert registry.requests.find_models(["person 3"])["person 3"]
+
+    def test_what_another_process_left_is_finished(self, registry: Registry) -> None:
+        """Before or after the moment: it is applied already."""
+        asked = Request(("person 3",))
+        (status,) = registry.requests.accept([asked])
+        with registry._context.hold_lock(1.0):
+            waiting = working_module.recover(registry._context, 1.0)
+            working_module.apply_batch(registry._context, waiting)
+        registry.requests.apply(before=status.accepted)
+        assert registry.requests.status(asked.request).stage == "completed"
 
 
 class TestOneWorker:

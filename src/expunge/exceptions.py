@@ -11,7 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Optional packages come with these; pyproject.toml says which.
-EXTRAS = ("cli", "files", "onnx", "opendp", "plots", "registry")
+EXTRAS = (
+    "cli",
+    "dask",
+    "files",
+    "gpu",
+    "onnx",
+    "opendp",
+    "plots",
+    "registry",
+    "service",
+)
 
 
 class ExpungeError(Exception):
@@ -111,6 +121,10 @@ class UnknownRequest(ExpungeError, KeyError):
     def __str__(self) -> str:
         """Return the message as it is: KeyError would quote it."""
         return str(self.args[0])
+
+
+class RequestConflict(InvalidInput):
+    """What is asked does not fit the request of that id; nothing was changed."""
 
 
 class NothingSaved(ExpungeError, FileNotFoundError):

@@ -12,8 +12,14 @@ from typing import Any
 
 from expunge.files import export
 from expunge.private_model.model import PrivateModel
-from expunge.registry import keys, models, requests
-from expunge.registry.answering import accepting, adding, completion, worker
+from expunge.registry import keys, models
+from expunge.registry.answering import (
+    accepting,
+    adding,
+    cancelling,
+    completion,
+    worker,
+)
 from expunge.registry.recovery import restore
 from expunge.registry.storage import Checkpoints, Journal, Store, vault
 
@@ -38,7 +44,7 @@ OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
     (vault, "replace_file", "writing the vault"),
     (accepting, "seal_new_rows", "sealing new rows"),
     (completion, "destroy_pending_keys", "destroying keys of new rows"),
-    (requests, "destroy_pending_keys", "destroying keys of new rows"),
+    (cancelling, "destroy_pending_keys", "destroying keys of new rows"),
     (models, "store_model", "taking a model in"),
     (models, "delete_model", "removing a model"),
     (PrivateModel, "reanchor", "reanchoring"),

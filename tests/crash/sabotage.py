@@ -12,8 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from expunge.exceptions import ExpungeError, NeedsRestore, StoreFailed
-from expunge.registry import Request, RequestStatus, opening, requests, statements
-from expunge.registry.answering import completion, pending_rows, settling, worker
+from expunge.registry import Request, RequestStatus, opening, statements
+from expunge.registry.answering import (
+    cancelling,
+    completion,
+    pending_rows,
+    settling,
+    worker,
+)
 from expunge.registry.answering.changes import AnyChange
 from expunge.registry.context import Context
 from expunge.registry.recovery import replay as recovery
@@ -178,7 +184,7 @@ def cancel_without_the_journal(line: Line) -> None:
             real(context, connection, line=line)
 
     real = statements.append_line
-    put(requests, "append_line", append_line)
+    put(cancelling, "append_line", append_line)
 
 
 def erase_what_is_restricted(line: Line) -> None:

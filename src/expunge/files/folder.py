@@ -37,7 +37,7 @@ from ..disk import (
 from ..exceptions import ExpungeError, InvalidInput, NothingSaved, needing
 from ..private_model.row_digests import RowDigests
 from ..private_model.snapshot import PublicModel, Snapshot, note_use
-from ..private_model.training_rows import TrainingRows
+from ..private_model.training_rows import TrainingRows, require_in_memory
 
 Content: TypeAlias = dict[str, Any]
 VERSION = 1
@@ -292,7 +292,8 @@ def _private_content(snapshot: Snapshot, arrays: dict[str, NDArray[Any]]) -> Con
     assert snapshot.private is not None
     private = snapshot.private.compact()
     assert private.digests is not None
-    rows = private.training_rows
+    kept = private.training_rows
+    rows = None if kept is None else require_in_memory(kept)
     private.digests.make_counts(rows)
     return {
         **replace(snapshot, private=private).dump(arrays),

@@ -19,6 +19,7 @@ from .entries import (
     RequestCompleted,
     RequestExtended,
     Restored,
+    TrailSealed,
     read_entry,
     sign,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "Restored",
     "SigningKey",
     "TagKey",
+    "TrailSealed",
     "UnusableKey",
     "check_consistency",
     "check_export",

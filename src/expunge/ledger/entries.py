@@ -402,6 +402,26 @@ class Restored(Entry):
     }
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TrailSealed(Entry):
+    """Up to here the trail of who looked and who acted cannot be changed unnoticed.
+
+    ``n_lines`` is how many lines it has; ``last`` is the hash of the last one, which
+    covers all before it.
+    """
+
+    n_lines: int
+    last: str
+    kind: str = "trail sealed"
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        **_STAMP,
+        "kind": one_of("trail sealed"),
+        "n_lines": count(1),
+        "last": digest,
+    }
+
+
 KINDS: Mapping[str, type[Entry]] = {
     "hold ended": HoldEnded,
     "key rotated": KeyRotated,
@@ -413,6 +433,7 @@ KINDS: Mapping[str, type[Entry]] = {
     "request completed": RequestCompleted,
     "request extended": RequestExtended,
     "restored": Restored,
+    "trail sealed": TrailSealed,
 }
 
 

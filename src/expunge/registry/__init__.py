@@ -7,10 +7,13 @@ Needs ``expunge[registry,files]`` and a POSIX system for its file locks.
 from ..exceptions import needing
 
 with needing("registry,files", "a registry"):
+    from .access import Token, TrailLine
     from .aliases import AliasesAdded, AmbiguousAlias
     from .answering.accepting import Request, RequestStatus
     from .answering.adding import NewRows
     from .answering.returning import ForgottenInData, LeftOut
+    from .delivery import Callback, Delivery, DeliveryPage, Endpoint, Outcome
+    from .listing import PageWanted, RequestPage
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus
@@ -19,14 +22,23 @@ with needing("registry,files", "a registry"):
 __all__ = [
     "AliasesAdded",
     "AmbiguousAlias",
+    "Callback",
+    "Delivery",
+    "DeliveryPage",
+    "Endpoint",
     "ForgottenInData",
     "LeftOut",
     "ModelStatus",
     "NewRows",
+    "Outcome",
+    "PageWanted",
     "Registry",
     "RegistryStatus",
     "ReleaseStatus",
     "Request",
+    "RequestPage",
     "RequestStatus",
+    "Token",
+    "TrailLine",
     "rebuild_journal",
 ]

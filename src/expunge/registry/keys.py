@@ -3,6 +3,7 @@
 
     signing-0.pem, signing-1.pem, ...    sign the ledger; the one in force signs
     tags-0, tags-1, ...                  turn people into tags; the newest is used
+    outbox                               seals the addresses of callbacks and webhooks
     vault.json                           of checkpoints, see ``storage.vault``
 
 The store records the ids of the tag keys: under another key nobody would be found.
@@ -30,6 +31,7 @@ from ..ledger import (
     sign,
 )
 from ..ledger.documents import day_of
+from ..ledger.keys import read_or_create_secret
 from .context import Context, Paths, next_entry_time
 from .statements import Statement, write_statement
 from .storage import ledger_table
@@ -42,6 +44,7 @@ from .storage.tables import (
     schema_version,
     write_metadata,
 )
+from .storage.vault import KEY_BYTES, new_key
 
 TAG_KEYS = "tag keys"
 READABLE = 0o644  # whatever the umask: others check by it, and must not change it
@@ -50,7 +53,23 @@ READABLE = 0o644  # whatever the umask: others check by it, and must not change 
 def create_first_keys(paths: Paths) -> SigningKey:
     """Make the first keys if they are missing; return the one that signs."""
     open_tag_key(paths.keys / "tags-0")
+    open_outbox_key(paths)
     return open_signing_key(paths.keys / "signing-0.pem")
+
+
+def open_outbox_key(paths: Paths) -> bytes:
+    """Return the key that seals addresses; it is made on first use.
+
+    If it is lost, so are the addresses under it, and nothing else: what was to be told
+    there is given up.
+    """
+    key = read_or_create_secret(paths.outbox_key, new_key)
+    if len(key) != KEY_BYTES:
+        raise UnusableKey(
+            f"key file {paths.outbox_key} holds {len(key)} bytes, not {KEY_BYTES}; put "
+            "it back from its backup, or delete it: callbacks that wait are given up"
+        )
+    return key
 
 
 def require_unused_keys(context: Context) -> None:

@@ -17,8 +17,8 @@ from scipy import sparse
 from scipy.sparse import csr_array
 
 from ..core.arrays import Design, Index, Private
-from ..core.objective import Rows
 from ..core.packing import pack, unpack
+from ..core.rows import Rows
 from ..exceptions import ScheduleExhausted, StoreFailed
 from ..files.folder import (
     frame,

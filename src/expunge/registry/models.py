@@ -23,13 +23,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
+from ..core.rows import in_memory
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..ledger import TagKey
 from ..ledger.documents import model_name
 from ..private_model.model import require_rows
 from ..private_model.snapshot import Snapshot, name_of
-from ..private_model.training_rows import TrainingRows
+from ..private_model.training_rows import TrainingRows, require_in_memory
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate
 from ..promise.scope import Scope
@@ -48,7 +49,7 @@ from .storage.releases_table import ReleaseStatus
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
-    from ..plan import PlanReport
+    from ..plan import PlanOptions, PlanReport
 
 
 def require_name(name: object) -> str:
@@ -146,7 +147,7 @@ def fit_model(
 def store_model(context: Context, name: str, *, snapshot: Snapshot) -> None:
     """Write a fitted model into the store, in the place of one of that name."""
     assert snapshot.private is not None and snapshot.private.training_rows is not None
-    kept = snapshot.private.training_rows
+    kept = require_in_memory(snapshot.private.training_rows)
     generation = context.checkpoints.vault.create_keys(name).generation + 1
     with context.write_in_turn() as connection:
         _clear_model(connection, name, generation=generation - 1)
@@ -235,7 +236,9 @@ def read_case(context: Context, name: str) -> "Case":
         return _read_case(context, name)[0]
 
 
-def plan_removals(context: Context, name: str) -> "PlanReport":
+def plan_removals(
+    context: Context, name: str, *, options: "PlanOptions | None"
+) -> "PlanReport":
     """Return how many removals the budget of a model allows, run on its rows."""
     from ..plan import plan
 
@@ -246,7 +249,13 @@ def plan_removals(context: Context, name: str) -> "PlanReport":
             f"model {name!r} was fitted without a budget, so there is nothing to "
             "plan; fit it with a budget"
         )
-    return plan(case.objective, case.rows, budget=budget, mechanism=case.mechanism)
+    return plan(
+        case.objective,
+        case.rows,
+        budget=budget,
+        mechanism=case.mechanism,
+        options=options,
+    )
 
 
 def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
@@ -254,7 +263,7 @@ def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
     from ..audit import Case
 
     private = context.load_model(name).private
-    rows, agreement = require_rows(private).gather(), private.agreement
+    rows, agreement = in_memory(require_rows(private)).gather(), private.agreement
     first = np.array([0], dtype=np.intp)
     objective = agreement.objective_for(rows)
     return Case(objective, rows, first, agreement.mechanism), agreement.budget
@@ -404,9 +413,9 @@ class RegistryModels:
             recover(self._context, WAIT)
             reanchor_model(self._context, name)
 
-    def plan(self, name: str) -> "PlanReport":
+    def plan(self, name: str, options: "PlanOptions | None" = None) -> "PlanReport":
         """Return how many removals the budget of a model allows, run on its rows."""
-        return plan_removals(self._context, name)
+        return plan_removals(self._context, name, options=options)
 
     def record(self, name: str) -> Record:
         """Return the private record behind the newest release, for an auditor."""

@@ -33,6 +33,7 @@ from .context import (
 )
 from .keys import (
     create_first_keys,
+    open_outbox_key,
     require_unused_keys,
     tidy_keys,
     write_tag_key_ids,
@@ -68,6 +69,7 @@ def create_context(paths: Paths, settings: Settings) -> Context:
         upgrade_tables(context.store)
         _require_same_registry(context)
         require_current_store(context)
+        open_outbox_key(paths)  # older registries have none
     return context
 
 

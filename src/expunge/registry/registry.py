@@ -8,8 +8,8 @@
 Any process may accept requests. One at a time applies them, under a lock that ends with
 the process; the next one finishes what it left.
 
-Its parts have what is needed less often: ``requests``, ``aliases``, ``models``,
-``keys`` and ``ledger``.
+Its parts have what is needed less often: ``requests``, ``access``, ``aliases``,
+``models``, ``deliveries``, ``keys`` and ``ledger``.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,9 @@ from typing import Any, Self
 from numpy.typing import ArrayLike
 
 from ..display.progress import OnProgress, be_silent
-from ..exceptions import Busy, UnknownRequest
+from ..exceptions import Busy, InvalidInput, UnknownRequest
 from ..private_model.subjects import people
+from .access import RegistryAccess
 from .aliases import RegistryAliases
 from .answering.accepting import Request, RequestStatus, request_status
 from .answering.adding import NewRows, add_rows
@@ -37,7 +38,9 @@ from .context import (
     read_settings,
     require_safe_folder,
 )
+from .deliveries import RegistryDeliveries
 from .keys import rotate_signing_key, rotate_tag_key
+from .listing import RequestCounts, count_requests
 from .loaded_model import load_public
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import create_context, open_context
@@ -95,15 +98,17 @@ class Registry:
 
     Attributes
     ----------
-    requests, aliases, models, keys, ledger
+    requests, access, aliases, models, deliveries, keys, ledger
         Its parts.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.requests = RegistryRequests(context)
+        self.access = RegistryAccess(context)
         self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
+        self.deliveries = RegistryDeliveries(context)
         self.keys = RegistryKeys(context)
         self.ledger = RegistryLedger(context)
 
@@ -295,6 +300,12 @@ class Registry:
                 raise failed[wanted.request]
         receipt = self.requests.receipt(wanted.request)
         if receipt is None:
+            stage = self.requests.status(wanted.request).stage
+            if stage == requests_table.CANCELLED:
+                raise InvalidInput(
+                    f"request {wanted.request} was cancelled; to forget these people, "
+                    "send another one"
+                )
             raise overtaken_error()
         return receipt
 
@@ -335,6 +346,11 @@ class Registry:
                 key=ledger.keys.current.id,
                 store=self._context.store.dialect,
             )
+
+    def count_requests(self) -> RequestCounts:
+        """Return how many requests are at each stage; quicker than ``status``."""
+        with self._context.store.read() as connection:
+            return count_requests(connection)
 
     def _require_current(self) -> None:
         """Refuse to show a store that was put back from a backup since it was opened.

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 
 from ..display.progress import OnProgress, be_silent
-from ..exceptions import InvalidInput, UnknownRequest
 from ..ledger import subject_tags
 from ..private_model.subjects import people
 from ..rights.calendar import parse_day
@@ -21,15 +20,17 @@ from .answering.accepting import (
     request_status,
     require_request_id,
 )
+from .answering.cancelling import cancel_request, require_waiting
 from .answering.completion import refuse_request, state_extension
-from .answering.pending_rows import destroy_pending_keys
 from .answering.returning import read_forgotten_tags, select_tagged
 from .answering.worker import apply_waiting, recover
 from .context import WAIT, Context
 from .keys import read_tag_keys
+from .listing import PageWanted, RequestPage, read_page
 from .statements import append_line
 from .storage import people_table, requests_table
 from .storage.aside_table import is_aside
+from .storage.requests_table import MovedMeanwhile
 
 
 class RegistryRequests:
@@ -62,14 +63,32 @@ class RegistryRequests:
         """
         return accept_requests(self._context, requests, strangers=strangers)
 
-    def apply(self, wait: float = WAIT, on_progress: OnProgress = be_silent) -> None:
-        """Apply all waiting requests as one batch, and complete them.
+    def apply(
+        self,
+        wait: float = WAIT,
+        on_progress: OnProgress = be_silent,
+        *,
+        before: int | None = None,
+    ) -> None:
+        """Apply waiting requests as one batch, and complete them.
 
         Raises Busy if another process works for longer than ``wait`` seconds, and, when
         everything else is done, the reason why a request could not be applied.
+
+        Parameters
+        ----------
+        wait
+            Seconds to wait for another process that works.
+        on_progress
+            Called with how many steps are done, of how many.
+        before
+            Apply only requests that were accepted before this moment, in milliseconds
+            since 1970; by default all. Later ones go on waiting, whatever they ask.
         """
         with self._context.hold_lock(wait):
-            failed = apply_waiting(self._context, wait, on_progress=on_progress)
+            failed = apply_waiting(
+                self._context, wait, on_progress=on_progress, before=before
+            )
         for error in failed.values():
             raise error
 
@@ -77,13 +96,18 @@ class RegistryRequests:
         """Return how far a request is."""
         require_request_id(request)
         with self._context.store.read() as connection:
-            found = requests_table.find_requests(connection, [request])
-        if request not in found:
-            raise UnknownRequest(
-                f"request {request} was never accepted by this registry; check its id, "
-                "or send it"
-            )
-        return request_status(found[request])
+            return request_status(requests_table.require_request(connection, request))
+
+    def statuses(self, requests: Sequence[str]) -> dict[str, RequestStatus]:
+        """Return how far requests are, by id; unknown ones are left out."""
+        with self._context.store.read(once=True) as connection:
+            found = requests_table.find_requests(connection, requests)
+        return {request: request_status(line) for request, line in found.items()}
+
+    def page(self, wanted: PageWanted) -> RequestPage:
+        """Return requests in the order of their deadlines, a page at a time."""
+        with self._context.store.read() as connection:
+            return read_page(connection, wanted)
 
     def receipt(self, request: str) -> str | None:
         """Return the receipt of a request; None until it is completed."""
@@ -134,17 +158,14 @@ class RegistryRequests:
         with context.hold_lock(WAIT), context.write_in_turn() as connection:
             append_line(context, connection, line={"readmitted": tags})
 
-    def cancel(self, request: str, *, wait: float = WAIT) -> RequestStatus:
-        """Take back a request that waits; refused once it is applied."""
-        context = self._context
-        with context.hold_lock(wait):
-            recover(context, wait)
-            self._require_waiting(request)
-            with context.write_in_turn() as connection:
-                said = {"request": request}
-                requests_table.mark_cancelled(connection, said)
-                append_line(context, connection, line={"cancelled": said})
-            destroy_pending_keys(context, [request])
+    def cancel(self, request: str) -> RequestStatus:
+        """Take back a request that waits; refused once it is applied.
+
+        This waits for no worker: one that is applying the request leaves it out, if it
+        has not committed yet.
+        """
+        require_request_id(request)
+        cancel_request(self._context, request)
         return self.status(request)
 
     def refuse(self, request: str, reason: str, *, wait: float = WAIT) -> str:
@@ -163,7 +184,11 @@ class RegistryRequests:
         with context.hold_lock(wait):
             recover(context, wait)
             self._require_waiting(request)
-            refuse_request(context, request, reason=reason, wait=wait)
+            try:
+                refuse_request(context, request, reason=reason, wait=wait)
+            except MovedMeanwhile:
+                self._require_waiting(request)  # or it was cancelled just now
+                raise
         receipt = self.receipt(request)
         assert receipt is not None
         return receipt
@@ -188,6 +213,7 @@ class RegistryRequests:
         with context.hold_lock(wait):
             recover(context, wait)
             self._require_waiting(request)
+            # If it is cancelled from here on, it was extended first.
             state_extension(
                 context, request, reason=reason, notified=parse_day(notified)
             )
@@ -195,9 +221,6 @@ class RegistryRequests:
 
     def _require_waiting(self, request: str) -> None:
         """Refuse what is not waiting any more."""
-        status = self.status(request)
-        if status.stage != requests_table.ACCEPTED:
-            raise InvalidInput(
-                f"request {request} is {status.stage}, and only one that waits can be "
-                "changed; see its receipt"
-            )
+        require_request_id(request)
+        with self._context.store.read() as connection:
+            require_waiting(connection, request)

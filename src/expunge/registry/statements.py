@@ -38,7 +38,13 @@ from ..ledger import (
 )
 from ..promise.certificate import Certificate
 from .context import Context, Reached
-from .storage import ledger_table, people_table, releases_table, requests_table
+from .storage import (
+    access_table,
+    ledger_table,
+    people_table,
+    releases_table,
+    requests_table,
+)
 from .storage.aside_table import ENDED
 from .storage.engine import together
 from .storage.journal import STATEMENT, Line
@@ -58,13 +64,15 @@ PAGE = 500  # entries of the ledger read at once
 MADE = (ModelRegistered, ReleaseMade)
 """Entries that tell of a release."""
 ASKED = tuple(
-    "id accepted deadline n_subjects fingerprint right regime submitted details".split()
+    "id accepted deadline n_subjects fingerprint right regime submitted details "
+    "sender".split()
 )
 """What the journal says of an accepted request, beside the tags of its people."""
 WRITERS = {
     "shipped": releases_table.insert_shipment,
     "withdrawn": releases_table.mark_withdrawn,
     "cancelled": requests_table.mark_cancelled,
+    "revoked": access_table.delete_token,
 }
 """Keys of other journal lines, and how the store records what they say."""
 
@@ -309,8 +317,8 @@ class MissingLines(Private):
     statements
         Lines that were added to the ledger, in order.
     others
-        Lines about releases that left or were taken back, and about requests that were
-        cancelled.
+        Lines about releases that left or were taken back, about requests that were
+        cancelled, and about tokens that were revoked.
     """
 
     accepted: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -369,9 +377,11 @@ def request_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:
 
 def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
     """Write requests to the store as the journal holds them."""
+    # Older journals do not say who sent a request.
+    known = [{"sender": ""} | line for line in lines]
     accepted = [
         {"stage": requests_table.ACCEPTED, **{name: line[name] for name in ASKED}}
-        for line in lines
+        for line in known
     ]
     tags = [(line["id"], tag) for line in lines for tag in line["tags"]]
     with together(connection):
@@ -426,6 +436,37 @@ class RegistryLedger:
             if len(page) < PAGE:
                 return
             start += PAGE
+
+    def page(self, start: int, most: int) -> list[Entry]:
+        """Return at most so many entries, from one on."""
+        with self._context.store.read(once=True) as connection:
+            return ledger_table.read_entries(connection, start, most=most)
+
+    def head(self) -> str | None:
+        """Return the newest signed head, as it was written; None if there is none."""
+        with self._context.store.read(once=True) as connection:
+            return ledger_table.read_last_head(connection) or None
+
+    def heads(self, after: int = 0, most: int = 100) -> list[Head]:
+        """Return at most so many heads over more than ``after`` entries, in order."""
+        with self._context.store.read(once=True) as connection:
+            return ledger_table.read_heads_after(connection, after, most=most)
+
+    def prove_inclusion(self, sequence: int, size: int) -> tuple[str, ...]:
+        """Prove that an entry is in the ledger of a size; ``merkle.includes`` checks.
+
+        The hashes are in hexadecimal.
+        """
+        with self._context.store.read() as connection:
+            return ledger_table.prove_inclusion(connection, sequence, size=size)
+
+    def prove_growth(self, first: int, second: int) -> tuple[str, ...]:
+        """Prove that the ledger of one size begins with that of another.
+
+        ``ledger.check_consistency`` checks it; the hashes are in hexadecimal.
+        """
+        with self._context.store.read() as connection:
+            return ledger_table.prove_growth(connection, first, second=second)
 
     def export(self) -> bytes:
         """Return the whole ledger, as ``ledger.check_export`` reads it."""

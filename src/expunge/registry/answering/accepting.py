@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from sqlalchemy import Connection
 
-from ...exceptions import InvalidInput, UnknownSubject
+from ...exceptions import InvalidInput, RequestConflict, UnknownSubject
 from ...ledger import TagKey, subject_tags
 from ...ledger.documents import day_of, midnight
 from ...ledger.entries import REQUEST_BYTES
@@ -43,6 +43,7 @@ from ..storage.aside_table import model_of
 from ..storage.engine import Collision
 from .adding import NewRows, code_rows
 from .pending_rows import seal_new_rows
+from .returning import ERASED
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed", "cancelled"]
 
@@ -75,6 +76,14 @@ class Request:
         Of a hold: the code of a reason, and the day on which it ends.
     rows
         Of a rectification, which is about one person: the new rows, by model.
+    sender
+        Who sent it, such as the name of a token; it says nothing about a person.
+    envelope
+        All that was sent, as a text or its hash, where people are named by aliases. It
+        then stands for them: sending the same id with another envelope is refused.
+        Only a keyed hash of it is kept.
+    n_people
+        How many people it asks for, where some are named by several ids.
     """
 
     subjects: tuple[str, ...]
@@ -85,6 +94,9 @@ class Request:
     reason: str = ""
     until: str | date = ""
     rows: Mapping[str, NewRows] = field(default_factory=dict)
+    sender: str = ""
+    envelope: str = ""
+    n_people: int | None = None
 
     def __repr__(self) -> str:
         about = f"{self.right}, {len(self.subjects)} people"
@@ -99,6 +111,8 @@ class RequestStatus:
     ----------
     request, right, regime
         Its id, what it asks for, and the law that gives the deadline.
+    sender
+        Who sent it; empty if that was not said.
     stage
         "accepted": on disk, and will be applied. "applied": the models are changed and
         the rows deleted, and what is left on disk is being erased. "completed": done,
@@ -127,6 +141,7 @@ class RequestStatus:
     outcome: str = ""
     reason: str = ""
     error: str = ""
+    sender: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -168,6 +183,7 @@ def request_status(line: Any) -> RequestStatus:
         outcome=line.outcome,
         reason=line.reason,
         error=line.error,
+        sender=line.sender,
     )
 
 
@@ -183,6 +199,8 @@ class CheckedRequest:
         Days.
     details
         What only some requests have.
+    sender, envelope, n_people
+        As in ``Request``.
     rows
         New rows of a rectification as bytes, by model.
     """
@@ -194,6 +212,9 @@ class CheckedRequest:
     submitted: date
     deadline: date
     details: Mapping[str, Any]
+    sender: str
+    envelope: str
+    n_people: int
     rows: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
@@ -201,9 +222,11 @@ class CheckedRequest:
         """What the request asks for, as one string."""
         details = json.dumps(self.details, sort_keys=True)
         rows = [sha256(self.rows[name]).hexdigest() for name in sorted(self.rows)]
-        return "\x00".join(
-            (self.request, self.right, details, *rows, *sorted(self.subjects))
-        )
+        sent = json.dumps([self.sender, self.envelope])
+        # An alias leads to nobody any more once its person is erased, and a request
+        # that is sent again must still be the same.
+        about = () if self.envelope else sorted(self.subjects)
+        return "\x00".join((self.request, self.right, details, sent, *rows, *about))
 
 
 def check_request(context: Context, given: Request) -> CheckedRequest:
@@ -218,14 +241,19 @@ def check_request(context: Context, given: Request) -> CheckedRequest:
             f"submitted={submitted}, which is after today; give the day on which the "
             "person asked"
         )
+    subjects = people(given.subjects)
+    n_people = len(subjects) if given.n_people is None else given.n_people
     return CheckedRequest(
         given.request,
         right,
         regime.name,
-        people(given.subjects),
+        subjects,
         submitted,
         deadline(submitted, regime),
         _check_details(given, right),
+        given.sender,
+        given.envelope,
+        n_people,
     )
 
 
@@ -317,7 +345,8 @@ def _accept_new(
                 raise _changed_error(request)
         new = [one for id_, one in sorted(wanted.items()) if id_ not in there]
         subjects = list(dict.fromkeys(name for one in new for name in one.subjects))
-        tags = find_tags(connection, subjects, keys=keys)
+        # Strangers are not looked up: how long that takes depends on who is known.
+        tags = {} if strangers else find_tags(connection, subjects, keys=keys)
     if not strangers:
         _require_known(tags)
         for one in new:
@@ -372,7 +401,7 @@ def _request_lines(
             "id": one.request,
             "accepted": time,
             "deadline": midnight(one.deadline.isoformat()),
-            "n_subjects": len(one.subjects),
+            "n_subjects": one.n_people,
             "fingerprint": request_tag(one.content, keys[0]),
             "tags": sorted(
                 {tag for name in one.subjects for tag in subject_tags(name, keys)}
@@ -381,22 +410,29 @@ def _request_lines(
             "regime": one.regime,
             "submitted": one.submitted.isoformat(),
             "details": json.dumps(one.details),
+            "sender": one.sender,
         }
         for one, time in zip(new, times, strict=True)
     ]
 
 
 def _count_earlier(requests: Iterable[CheckedRequest]) -> dict[str, int]:
-    """Return by how much each request comes after others about the same people.
+    """Return by how much each request comes after others that are sent with it.
 
-    Those that are sent together are settled in the order in which they are given.
+    They are settled in the order in which they are given; of those in a row that ask
+    for the same, any may be the first. This follows from what they ask for, and not
+    from whom: when a request came in decides on its window, which its sender sees, and
+    must not tell that two addresses lead to one person.
     """
     delays: dict[str, int] = {}
-    next_place: dict[str, int] = {}
+    place, before = 0, None
     for one in requests:
-        place = max((next_place.get(name, 0) for name in one.subjects), default=0)
+        what = "erase" if one.right in ERASED else one.right
+        asks = None if one.rows else (what, one.details)
+        if delays and (asks is None or asks != before):
+            place += 1
         delays[one.request] = place
-        next_place |= {name: place + 1 for name in one.subjects}
+        before = asks
     return delays
 
 
@@ -412,6 +448,7 @@ def _accepted_status(line: dict[str, Any]) -> RequestStatus:
         right=line["right"],
         regime=line["regime"],
         submitted=line["submitted"],
+        sender=line["sender"],
     )
 
 
@@ -454,8 +491,8 @@ def _require_rows(context: Context, one: CheckedRequest, *, tag: str | None) -> 
         )
 
 
-def _changed_error(request: str) -> InvalidInput:
-    return InvalidInput(
+def _changed_error(request: str) -> RequestConflict:
+    return RequestConflict(
         f"request {request} was sent before and asked for something else; nothing was "
         "accepted; give each new request its own id"
     )

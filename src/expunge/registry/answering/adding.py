@@ -9,7 +9,7 @@ restricted, are refused as a fit refuses them.
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...core.objective import Rows
+from ...core.rows import Rows
 from ...display.progress import be_silent
 from ...exceptions import InvalidInput
 from ...private_model.model import PrivateModel

@@ -16,7 +16,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from ...core.arrays import Index, Private
-from ...core.objective import Rows
+from ...core.rows import Rows
 from ...display.progress import OnProgress
 from ...exceptions import ScheduleExhausted
 from ...private_model.answers import REFUSALS

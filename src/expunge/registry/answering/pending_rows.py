@@ -43,14 +43,14 @@ def read_new_rows(
     """
     wanted = [line.id for line in lines if line.right == "rectify"]
     found: dict[str, dict[str, bytes]] = {request: {} for request in wanted}
-    vault = context.checkpoints.vault
-    named = {*vault.read_names()} if wanted else set()
+    # At once: a request may be cancelled at any moment, and its key destroyed.
+    held = context.checkpoints.vault.read_all() if wanted else {}
     for line in requests_table.read_new_rows(connection, wanted):
-        if _key_name(line.request) not in named:
-            continue
-        key = vault.read_keys(_key_name(line.request)).present
-        place = _place(line.request, line.model)
-        found[line.request][line.model] = unseal(line.sealed, key, place=place)
+        keys = held.get(_key_name(line.request))
+        if keys is not None:
+            place = _place(line.request, line.model)
+            opened = unseal(line.sealed, keys.present, place=place)
+            found[line.request][line.model] = opened
     return found
 
 
@@ -66,15 +66,12 @@ def destroy_unneeded_keys(context: Context) -> None:
 
     A process that was killed, or a backup, may have left some.
     """
-    names = context.checkpoints.vault.read_names()
+    names = context.checkpoints.vault.read_all()
     kept = [name.removeprefix(MARK) for name in names if name.startswith(MARK)]
     if not kept:
         return
     with context.store.read(once=True) as connection:
-        there = requests_table.find_requests(connection, kept)
-    waiting = {
-        id_ for id_, one in there.items() if one.stage == requests_table.ACCEPTED
-    }
+        waiting = requests_table.find_waiting(connection, kept)
     destroy_pending_keys(context, [one for one in kept if one not in waiting])
 
 

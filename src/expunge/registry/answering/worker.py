@@ -4,7 +4,8 @@
 It first finishes what another process left, then applies all waiting requests as one
 batch. Requests that are sent meanwhile wait for the lock and are applied next. A
 request that cannot be applied does not hold up the others: the batch is halved until it
-is alone, and it stays accepted.
+is alone, and it stays accepted. One that is cancelled while the batch is computed is
+left out, and the batch is computed again.
 
 **Applying.** What the requests come to is settled first, then computed: each model
 changes once. One transaction makes everything current, see ``changes``. A reader finds
@@ -42,7 +43,7 @@ from ..storage import (
     releases_table,
     requests_table,
 )
-from ..storage.requests_table import Answered
+from ..storage.requests_table import Answered, MovedMeanwhile
 from ..storage.tables import write_metadata
 from .changes import (
     AnyChange,
@@ -221,10 +222,22 @@ def commit_changes(
 
 
 def apply_waiting(
-    context: Context, wait: float, *, on_progress: OnProgress
+    context: Context,
+    wait: float,
+    *,
+    on_progress: OnProgress,
+    before: int | None = None,
 ) -> dict[str, ExpungeError]:
-    """Apply all waiting requests; return those that could not be, and why."""
-    waiting = recover(context, wait)
+    """Apply waiting requests; return those that could not be, and why.
+
+    Requests accepted at the moment ``before`` or later go on waiting. They come after
+    all others in the order of requests, so nothing is overtaken.
+    """
+    waiting = [
+        line
+        for line in recover(context, wait)
+        if before is None or line.accepted < before
+    ]
     if not waiting:
         context.require_turn()  # or another process may have applied them
     failed: dict[str, ExpungeError] = {}
@@ -238,6 +251,9 @@ def apply_waiting(
         finish_committed(context, wait)
     on_progress(max(1, len(starts)), max(1, len(starts)))
     known = {line.id: line.error for line in waiting}
+    if failed:
+        still = _find_waiting(context, list(failed))
+        failed = {id_: error for id_, error in failed.items() if id_ in still}
     said = {request: str(error) for request, error in failed.items()}
     changed_errors = {
         request: why for request, why in said.items() if known[request] != why
@@ -246,6 +262,12 @@ def apply_waiting(
         with context.write_in_turn() as connection:
             requests_table.write_errors(connection, changed_errors)
     return failed
+
+
+def _find_waiting(context: Context, requests: Sequence[str]) -> set[str]:
+    """Return those of the requests that were not cancelled meanwhile."""
+    with context.store.read() as connection:
+        return requests_table.find_waiting(connection, requests)
 
 
 def _report_batch(on_progress: OnProgress, place: int, *, n_batches: int) -> OnProgress:
@@ -304,10 +326,21 @@ def _apply_or_halve(
 ) -> dict[str, ExpungeError]:
     """Apply a batch, or its halves; return what could not be applied.
 
-    ``failed`` are earlier requests that could not be.
+    ``failed`` are earlier requests that could not be. If requests were cancelled while
+    the batch was computed, it is computed again without them: each round has fewer.
     """
     try:
         return apply_batch(context, batch, failed=failed, on_progress=on_progress)
+    except MovedMeanwhile:
+        still = _find_waiting(context, [line.id for line in batch])
+        left = [line for line in batch if line.id in still]
+        if len(left) == len(batch):
+            raise
+        if not left:
+            return {}
+        return _apply_or_halve(
+            context, left, wait=wait, failed=failed, on_progress=on_progress
+        )
     except OF_THE_STORE:
         raise
     except ExpungeError as error:

@@ -48,6 +48,26 @@ def find_aliases(connection: Connection, tags: Sequence[str]) -> dict[str, Alias
     }
 
 
+def find_nearest(connection: Connection, tags: Sequence[str]) -> dict[str, AliasLine]:
+    """Return for each tag the alias that has it, or else the next one in order.
+
+    The store takes the same steps, and returns as much, whether an alias is known or
+    not. Tags after the last alias are left out.
+    """
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
+    found: dict[str, AliasLine] = {}
+    for chunk in chunks(tags):
+        marks = ", ".join([f"({mark})"] * len(chunk))
+        lines = connection.exec_driver_sql(
+            f"WITH wanted (place) AS (VALUES {marks}) "
+            "SELECT place, tag, person, sealed FROM wanted JOIN aliases "
+            "ON tag = (SELECT min(tag) FROM aliases WHERE tag >= place)",
+            tuple(chunk),
+        )
+        found |= {place: AliasLine(*line) for place, *line in lines}
+    return found
+
+
 def insert_aliases(connection: Connection, lines: Sequence[AliasLine]) -> None:
     """Insert aliases; it is quickest in the order of their tags."""
     insert_lines(connection, aliases, lines=lines)

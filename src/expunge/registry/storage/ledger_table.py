@@ -14,7 +14,14 @@ from sqlalchemy import Connection, bindparam, false, insert, or_, select
 from ...exceptions import InvalidInput, LedgerCorrupt
 from ...ledger import Entry, Head, KeyHistory, KeyRotated, Ledger, PublicKey, read_entry
 from ...ledger.documents import FIRST_DAY
-from ...ledger.merkle import Frontier, Proof, inclusion_proof, leaf_hash
+from ...ledger.merkle import (
+    Frontier,
+    Nodes,
+    Proof,
+    consistency_proof,
+    inclusion_proof,
+    leaf_hash,
+)
 from .tables import entries, heads, nodes, read_metadata
 
 FIRST_KEY = "ledger key"
@@ -98,6 +105,54 @@ def read_last_head(connection: Connection) -> str:
 def read_heads(connection: Connection) -> list[str]:
     """Return all heads as they were written, in order."""
     return list(connection.scalars(select(heads.c.text).order_by(heads.c.size)))
+
+
+def read_heads_after(connection: Connection, after: int, *, most: int) -> list[Head]:
+    """Return at most so many heads over more than ``after`` entries, in order."""
+    query = select(heads.c.text).where(heads.c.size > after).order_by(heads.c.size)
+    with _report_altered():
+        return [Head.from_json(text) for text in connection.scalars(query.limit(most))]
+
+
+def prove_inclusion(
+    connection: Connection, sequence: int, *, size: int
+) -> tuple[str, ...]:
+    """Return the proof that an entry is in the ledger of a size, in hexadecimal."""
+    _require_size(connection, size)
+    proof = inclusion_proof(_nodes_in(connection), sequence, size=size)
+    return tuple(one.hex() for one in proof)
+
+
+def prove_growth(connection: Connection, first: int, *, second: int) -> tuple[str, ...]:
+    """Return the proof that one size of the ledger begins with another's."""
+    _require_size(connection, second)
+    proof = consistency_proof(_nodes_in(connection), first, new=second)
+    return tuple(one.hex() for one in proof)
+
+
+def _require_size(connection: Connection, size: int) -> None:
+    """Refuse a size that the ledger does not have yet."""
+    there = count_entries(connection)
+    if size > there:
+        raise InvalidInput(f"the ledger has {there} entries, not {size}; ask for less")
+
+
+def _nodes_in(connection: Connection) -> Nodes:
+    """Return how to look up the complete subtrees in a store."""
+    query = select(nodes.c.hash).where(
+        nodes.c.level == bindparam("of"), nodes.c.place == bindparam("at")
+    )
+
+    def find(level: int, place: int) -> bytes:
+        found = connection.scalar(query, {"of": level, "at": place})
+        if found is None:
+            raise LedgerCorrupt(
+                "the ledger lacks a hash over its entries; export it and run expunge "
+                "verify to see what is gone"
+            )
+        return bytes(found)
+
+    return find
 
 
 def has_head(connection: Connection, text: str) -> bool:

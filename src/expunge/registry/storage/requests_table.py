@@ -18,18 +18,27 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    tuple_,
+    union_all,
     update,
 )
 
-from ...exceptions import Busy
+from ...exceptions import Busy, UnknownRequest
 from ...ledger import RequestExtended
 from ...ledger.documents import midnight
+from . import deliveries_table
 from .engine import analyse, write_exactly
 from .people_table import CHUNK, chunks
 from .tables import request_rows, request_tags, requests
 
 ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
 CANCELLED = "cancelled"
+STAGES = (ACCEPTED, APPLIED, COMPLETED, CANCELLED)
+
+
+class MovedMeanwhile(Busy):
+    """A request is no longer at the stage where it was read; nothing was written."""
+
 
 # All but the receipt, which may be long.
 SHOWN = (
@@ -50,6 +59,7 @@ SHOWN = (
     requests.c.retained_until,
     requests.c.extended,
     requests.c.notified,
+    requests.c.sender,
 )
 
 
@@ -69,6 +79,15 @@ _TAKEN = delete(request_rows).where(
 )
 _NEW_ROWS = select(request_rows).where(
     request_rows.c.request.in_(bindparam("ids", expanding=True))
+)
+# On PostgreSQL nobody can cancel them until the transaction ends, on SQLite anyway.
+_KEEP_WAITING = (
+    select(requests.c.id)
+    .where(
+        requests.c.id.in_(bindparam("ids", expanding=True)),
+        requests.c.stage == ACCEPTED,
+    )
+    .with_for_update()
 )
 _ONE = update(requests).where(requests.c.id == bindparam("request"))
 _APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
@@ -95,6 +114,70 @@ def find_requests(connection: Connection, ids: Sequence[str]) -> dict[str, Row[A
     return found
 
 
+def require_request(connection: Connection, request: str) -> Row[Any]:
+    """Return a request; refuse an id that was never accepted."""
+    found = find_requests(connection, [request])
+    if request not in found:
+        raise UnknownRequest(
+            f"request {request} was never accepted by this registry; check its id, or "
+            "send it"
+        )
+    return found[request]
+
+
+def find_waiting(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Return those of the requests that are not applied, and not cancelled."""
+    found = find_requests(connection, ids)
+    return {id_ for id_, line in found.items() if line.stage == ACCEPTED}
+
+
+class Chosen(NamedTuple):
+    """Which requests: at these stages, of these rights, due by ``until``.
+
+    ``until`` is a moment, and ``sender`` who sent them; None leaves it open.
+    """
+
+    stages: Sequence[str]
+    rights: Sequence[str]
+    until: int | None = None
+    sender: str | None = None
+
+
+class PageEnd(NamedTuple):
+    """Where a page may end: a request, in the order of deadlines."""
+
+    deadline: int
+    request: str
+
+
+def find_places(
+    connection: Connection, chosen: Chosen, *, after: PageEnd | None, most: int
+) -> list[PageEnd]:
+    """Return the first places of chosen requests after one.
+
+    Each stage and right is a run of an index that is in the order of deadlines: of
+    each, no more than ``most`` lines are read, however many there are.
+    """
+    columns = requests.c.deadline, requests.c.id
+    wanted = [] if after is None else [tuple_(*columns) > tuple_(*after)]
+    if chosen.until is not None:
+        wanted.append(requests.c.deadline <= chosen.until)
+    if chosen.sender is not None:
+        wanted.append(requests.c.sender == chosen.sender)
+    runs = [
+        select(*columns)
+        .where(requests.c.stage == stage, requests.c.right == right, *wanted)
+        .order_by(*columns)
+        .limit(most)
+        .subquery()
+        for stage in chosen.stages
+        for right in chosen.rights
+    ]
+    every = union_all(*map(select, runs)).subquery()
+    query = select(every).order_by(every.c.deadline, every.c.id).limit(most)
+    return [PageEnd(*line) for line in connection.execute(query)]
+
+
 _PENDING = (
     select(*SHOWN, requests.c.releases)
     .where(requests.c.stage.in_((ACCEPTED, APPLIED)))
@@ -119,12 +202,35 @@ def read_stage(connection: Connection, stage: str) -> list[Row[Any]]:
     return list(connection.execute(_AT_STAGE, {"stage": stage}))
 
 
+def read_overdue(connection: Connection, before: int) -> list[Row[Any]]:
+    """Return the requests that are not completed and were due before a moment."""
+    late = _PENDING.where(requests.c.deadline < before)
+    return list(connection.execute(late))
+
+
 def count_requests(connection: Connection) -> tuple[int, int]:
     """Return how many requests there are, and how many are completed."""
     whole = connection.scalar(select(func.count()).select_from(requests)) or 0
     others = (ACCEPTED, APPLIED, CANCELLED)  # few, and there is an index
     rest = select(func.count()).where(requests.c.stage.in_(others))
     return int(whole), int(whole) - int(connection.scalar(rest) or 0)
+
+
+_OPEN = (
+    select(
+        requests.c.stage,
+        func.count().label("n"),
+        func.min(requests.c.accepted).label("oldest"),
+        func.min(requests.c.deadline).label("first"),
+    )
+    .where(requests.c.stage.in_((ACCEPTED, APPLIED, CANCELLED)))
+    .group_by(requests.c.stage)
+)
+
+
+def count_stages(connection: Connection) -> dict[str, Row[Any]]:
+    """Return for each stage but the last: ``n``, and the ``oldest``, ``first`` due."""
+    return {line.stage: line for line in connection.execute(_OPEN)}
 
 
 _RECEIPT = select(requests.c.receipt).where(requests.c.id == bindparam("request"))
@@ -203,10 +309,16 @@ def mark_applied(connection: Connection, answers: Mapping[str, Answered]) -> Non
     _delete_named(connection, list(answers))
 
 
-def mark_cancelled(connection: Connection, said: Mapping[str, str]) -> None:
-    """Mark a request as cancelled, unless it moved on, and delete what it names."""
-    connection.execute(_CANCEL, {**said})
+def mark_cancelled(connection: Connection, said: Mapping[str, str]) -> bool:
+    """Mark a request as cancelled, unless it moved on, and delete what it names.
+
+    Returns whether it waited.
+    """
+    n_moved = connection.execute(_CANCEL, {**said}).rowcount
     _delete_named(connection, [said["request"]])
+    if n_moved:
+        deliveries_table.mark_untold(connection, said["request"])
+    return n_moved == 1
 
 
 def _delete_named(connection: Connection, ids: Sequence[str]) -> None:
@@ -219,12 +331,16 @@ def _delete_named(connection: Connection, ids: Sequence[str]) -> None:
 def write_new_rows(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
     """Write sealed new rows, in place of what their requests brought before.
 
-    Each has ``request``, ``model`` and ``sealed``.
+    Each has ``request``, ``model`` and ``sealed``. Those of a request that was
+    cancelled meanwhile are left out.
     """
+    waiting: set[str] = set()
     for chunk in chunks(sorted({line["request"] for line in lines})):
+        waiting |= {*connection.scalars(_KEEP_WAITING, {"ids": chunk})}
         connection.execute(_TAKEN, {"ids": chunk})
-    if lines:
-        connection.execute(insert(request_rows), [{**line} for line in lines])
+    kept = [{**line} for line in lines if line["request"] in waiting]
+    if kept:
+        connection.execute(insert(request_rows), kept)
 
 
 def read_new_rows(connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
@@ -263,7 +379,7 @@ def _move_on(
     """Move requests to the next stage; refuse if one was not at the stage before."""
     if not moved:
         return
-    overtaken = Busy(
+    overtaken = MovedMeanwhile(
         "another process has moved these requests on meanwhile; run the command again"
     )
     rows = [{**one} for one in moved]
@@ -271,8 +387,8 @@ def _move_on(
 
 
 def write_errors(connection: Connection, errors: Mapping[str, str]) -> None:
-    """Record why requests could not be applied."""
+    """Record why requests could not be applied, of those that still wait."""
     connection.execute(
-        _ONE.values(error=bindparam("why")),
+        _ONE.where(requests.c.stage == ACCEPTED).values(error=bindparam("why")),
         [{"request": request, "why": why} for request, why in errors.items()],
     )

@@ -45,7 +45,7 @@ from ...exceptions import (
 from .engine import Store, write_exactly
 from .marks import Mark
 
-NEWEST = "0004"
+NEWEST = "0007"
 MIGRATIONS = Path(__file__).parent / "migrations"
 TURN, MARK = "turn", "journal mark"
 NAMING = {
@@ -143,7 +143,11 @@ requests = Table(
     Column("notified", Text, nullable=False, server_default=""),
     # What only some requests have, as JSON.
     Column("details", Text, nullable=False, server_default="{}"),
-    Index(None, "stage"),
+    # Who sent it, if that was said.
+    Column("sender", Text, nullable=False, server_default=""),
+    # In the order of deadlines, for pages of each stage and right.
+    Index(None, "stage", "right", "deadline", "id"),
+    Index(None, "sender", "stage", "right", "deadline", "id"),
 )
 
 request_tags = Table(
@@ -162,6 +166,33 @@ request_rows = Table(
     Column("model", Text, primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
     ForeignKeyConstraint(["request"], ["requests.id"]),
+)
+
+# Who may call a service: sessions in a browser are tokens too.
+tokens = Table(
+    "tokens",
+    schema,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    # Of the secret, which is kept nowhere.
+    Column("hash", Text, nullable=False),
+    UniqueConstraint("hash"),
+)
+
+# Who did what to what. Each hash covers its line and the one before.
+trail = Table(
+    "trail",
+    schema,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("time", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("hash", Text, nullable=False),
 )
 
 # What is known of rows that no model may use; the rows are in ``rows``.

@@ -190,9 +190,9 @@ class Vault(Private):
                 self._write(held)
         return held[model]
 
-    def read_names(self) -> list[str]:
-        """Return the names of all models that have keys."""
-        return list(self._read())
+    def read_all(self) -> dict[str, CheckpointKeys]:
+        """Return the keys of all models, by name, as they are at one moment."""
+        return self._read()
 
     def is_empty(self) -> bool:
         """Return whether there is no key of any model."""

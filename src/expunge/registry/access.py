@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access: tokens of those who may call a service, and the trail of what they did.
+
+A token is 32 random bytes. It is shown once, and the store has only its hash. A session
+in a browser is a token too, which expires in minutes.
+
+**The trail** says who did what to what, and names no person whom a model could know.
+Its lines are a chain: each has a hash over itself and the line before. Once a day the
+ledger is told how many lines there are and the hash of the last one (``TrailSealed``).
+From then on no line before it can be changed or dropped unnoticed.
+"""
+
+import json
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection
+
+from ..exceptions import InvalidInput
+from ..ledger import Ledger, TrailSealed, read_entry
+from ..ledger.documents import DAY, day_of
+from ..promise.noise import random_bytes
+from ..promise.verification import Verdict
+from .answering.completion import state_entry
+from .answering.worker import recover
+from .context import WAIT, Context, next_entry_time, now, read_ledger
+from .statements import append_line
+from .storage import access_table
+from .storage.access_table import SESSION, TOKEN
+from .storage.engine import Collision
+from .storage.ledger_table import LedgerBatch
+
+SCOPES = ("request", "operate", "audit", "admin")
+"""Send requests; answer them and ship releases; see everything; look after tokens."""
+INCLUDED = {"admin": SCOPES, "operate": ("request",)}
+"""What else a scope allows."""
+PREFIX = "expunge_"
+SECRET_BYTES, ID_BYTES = 32, 8
+MINUTE = 60_000
+LONGEST_SESSION = 12 * 60 * MINUTE  # then one signs in again, however busy one is
+LONGEST_NAME = 80
+PAGE = 1000
+ATTEMPTS = 20  # to write to the trail beside other processes
+_SECRET = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a caller may do, and until when. The secret is not in it.
+
+    Parameters
+    ----------
+    id
+        16 hexadecimal digits.
+    name
+        Whose it is, such as "consent desk". Requests that come with it have this
+        sender, and a new token of the same name sees them too.
+    scopes
+        Some of "request", "operate", "audit", "admin".
+    created, expires
+        In milliseconds since 1970. A session whose end is fixed counts as created so
+        early that it is then at its oldest.
+    """
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    created: int
+    expires: int
+
+    def may(self, scope: str) -> bool:
+        """Return whether the token has a scope, or one that includes it."""
+        return any(
+            scope == one or scope in INCLUDED.get(one, ()) for one in self.scopes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrailLine:
+    """Who did what to what, and when."""
+
+    sequence: int
+    time: int
+    actor: str
+    action: str
+    target: str
+    hash: str
+
+    def hash_after(self, before: str) -> str:
+        """Return the hash that the line must have after one with a hash."""
+        said = [self.sequence, self.time, self.actor, self.action, self.target, before]
+        return sha256(json.dumps(said).encode()).hexdigest()
+
+
+class RegistryAccess:
+    """Tokens and trail of a registry, as ``Registry.access``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def create(
+        self, name: str, scopes: Sequence[str], *, days: int = 90
+    ) -> tuple[Token, str]:
+        """Make a token; return it with its secret, which is kept nowhere.
+
+        Parameters
+        ----------
+        name
+            Whose it is.
+        scopes
+            What it allows.
+        days
+            After how many it expires.
+        """
+        if days < 1:
+            raise InvalidInput(f"days={days}; a token is good for at least a day")
+        time = now()
+        return self._create(name, scopes, kind=TOKEN, lasts=(time, time + days * DAY))
+
+    def create_session(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        minutes: int,
+        until: int | None = None,
+    ) -> tuple[Token, str]:
+        """Make the token of a session in a browser; see ``create``.
+
+        Parameters
+        ----------
+        name, scopes
+            Of the token that was shown.
+        minutes
+            After how many without use it expires.
+        until
+            When that token expires, which the session does not outlive.
+        """
+        time = now()
+        longest = time + LONGEST_SESSION
+        end = longest if until is None else min(longest, until)
+        lasts = end - LONGEST_SESSION, min(time + minutes * MINUTE, end)
+        return self._create(name, scopes, kind=SESSION, lasts=lasts)
+
+    def _create(
+        self, name: str, scopes: Sequence[str], *, kind: str, lasts: tuple[int, int]
+    ) -> tuple[Token, str]:
+        secret = PREFIX + _encode(random_bytes(SECRET_BYTES))
+        token = Token(
+            random_bytes(ID_BYTES).hex(),
+            _require_name(name),
+            _require_scopes(scopes),
+            *lasts,
+        )
+        line = {
+            "id": token.id,
+            "kind": kind,
+            "name": token.name,
+            "scopes": " ".join(token.scopes),
+            "created": token.created,
+            "expires": token.expires,
+            "hash": _hash(secret),
+        }
+        with self._context.store.write() as connection:
+            access_table.insert_token(connection, line)
+        return token, secret
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token with a secret; None if there is none, or no longer."""
+        if not _SECRET.fullmatch(secret):
+            return None
+        with self._context.store.read(once=True) as connection:
+            found = access_table.find_token(connection, _hash(secret), now=now())
+        return None if found is None else _read_token(found)
+
+    def tokens(self) -> tuple[Token, ...]:
+        """Return all tokens that did not expire, without sessions."""
+        with self._context.store.read(once=True) as connection:
+            found = access_table.read_tokens(connection, TOKEN, now=now())
+        return tuple(map(_read_token, found))
+
+    def revoke(self, token: str) -> None:
+        """Make a token useless, with all sessions of its name, or end a session.
+
+        The journal knows of tokens that were revoked: a backup from before does not
+        bring them back.
+        """
+        context, said = self._context, {"token": token}
+        with context.store.write() as connection:
+            found = access_table.read_token(connection, token)
+            if found is None:
+                raise InvalidInput(
+                    "there is no token with this id; list them, and give its id, not "
+                    "its secret"
+                )
+            access_table.delete_token(connection, said)
+            if found.kind == TOKEN:
+                append_line(context, connection, line={"revoked": said})
+
+    def prolong(self, session: str, *, minutes: int) -> None:
+        """Let a session, and no other token, expire so many minutes from now.
+
+        No session grows older than twelve hours.
+        """
+        with self._context.store.write() as connection:
+            found = access_table.read_token(connection, session)
+            if found is None:
+                return
+            expires = min(now() + minutes * MINUTE, found.created + LONGEST_SESSION)
+            access_table.prolong_token(
+                connection, session, kind=SESSION, expires=expires
+            )
+
+    def record(self, notes: Sequence[tuple[str, str, str]]) -> None:
+        """Write lines of the trail: each an actor, an action and a target."""
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                with self._context.store.write() as connection:
+                    size, before = access_table.read_last_line(connection)
+                    lines = list(_chain(notes, size=size, before=before))
+                    access_table.insert_trail(connection, lines)
+                return
+            except Collision:  # another process wrote a line meanwhile
+                if not left:
+                    raise
+
+    def trail(self, start: int = 0, most: int = 100) -> list[TrailLine]:
+        """Return at most so many lines of the trail, from one on."""
+        with self._context.store.read(once=True) as connection:
+            found = access_table.read_trail(connection, start, most=most)
+        return [TrailLine(**line._mapping) for line in found]
+
+    def seal_trail(self) -> bool:
+        """Tell the ledger where the trail stands, at most once a day.
+
+        Returns whether there was anything to tell.
+        """
+        context = self._context
+        with context.hold_lock(WAIT):
+            recover(context, WAIT)
+            with context.store.read() as connection:
+                batch = LedgerBatch(read_ledger(context, connection))
+                time = next_entry_time(batch.ledger)
+                seal = _find_due_seal(connection, batch.ledger, day=day_of(time))
+            if seal is not None:
+                state_entry(context, batch, entry=seal, time=time)
+        return seal is not None
+
+    def check_trail(self) -> Verdict:
+        """Return whether the trail is whole, by its own hashes and by the ledger.
+
+        A store that was put back from a backup lacks the lines since then. Seals from
+        before the restore that it cannot match any more are counted, and fail nothing.
+        """
+        with self._context.store.read() as connection:
+            seals = list(map(_read_seal, access_table.read_seals(connection)))
+            restored = access_table.read_last_restore(connection)
+        hashes, failures = {}, []
+        before, n_lines = "", 0
+        for line in self._all_lines():
+            if line.sequence != n_lines or line.hash != line.hash_after(before):
+                failures.append(f"line {n_lines} of the trail was changed or dropped")
+                break
+            before, n_lines = line.hash, n_lines + 1
+            hashes[n_lines] = before
+        unmatched = [one for one in seals if hashes.get(one.n_lines) != one.last]
+        lost = [one for one in unmatched if one.sequence < restored]
+        if not failures and len(unmatched) > len(lost):
+            first = next(one for one in unmatched if one not in lost)
+            failures.append(
+                f"the ledger sealed {first.n_lines} lines, and they are not these"
+            )
+        if failures:
+            says = f"The trail does not stand: {'; '.join(failures)}."
+            return Verdict((), tuple(failures), says)
+        says = f"The trail has {n_lines} lines, and none was changed."
+        if lost:
+            says += (
+                f" Later lines were lost when a backup was restored: {len(lost)} of "
+                f"{len(seals)} seals are about these."
+            )
+        n_checked = len(seals) - len(lost)
+        found = (f"{n_lines} lines are a chain, sealed {n_checked} times",)
+        return Verdict(found, (), says)
+
+    def _all_lines(self) -> Iterator[TrailLine]:
+        start = 0
+        while page := self.trail(start, PAGE):
+            yield from page
+            start = page[-1].sequence + 1
+
+
+def _chain(
+    notes: Sequence[tuple[str, str, str]], *, size: int, before: str
+) -> Iterator[dict[str, Any]]:
+    """Yield notes as the lines that follow one with a hash."""
+    time = now()
+    for sequence, (actor, action, target) in enumerate(notes, start=size):
+        line = TrailLine(sequence, time, actor, action, target, "")
+        before = line.hash_after(before)
+        yield {
+            "sequence": sequence,
+            "time": time,
+            "actor": actor,
+            "action": action,
+            "target": target,
+            "hash": before,
+        }
+
+
+def _find_due_seal(
+    connection: Connection, ledger: Ledger, *, day: str
+) -> TrailSealed | None:
+    """Return the entry that seals the trail on a day; None if none is due.
+
+    None is due on a day that has one, nor without a line since the last one. After a
+    restore the trail may be shorter than it was sealed, so hashes are compared.
+    """
+    n_lines, last = access_table.read_last_line(connection)
+    seals = [_read_seal(text) for text in access_table.read_seals(connection)[-1:]]
+    if not n_lines or any(one.last == last or one.day == day for one in seals):
+        return None
+    return TrailSealed(sequence=ledger.size, day=day, n_lines=n_lines, last=last)
+
+
+def _read_seal(text: str) -> TrailSealed:
+    entry = read_entry(text)
+    assert isinstance(entry, TrailSealed)
+    return entry
+
+
+def _read_token(line: Any) -> Token:
+    return Token(
+        line.id, line.name, tuple(line.scopes.split()), line.created, line.expires
+    )
+
+
+def _encode(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _hash(secret: str) -> str:
+    """Return what the store keeps of a secret, which is random: no salt is needed."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def _require_name(name: str) -> str:
+    if (
+        not 1 <= len(name) <= LONGEST_NAME
+        or not name.isprintable()
+        or name != name.strip()
+    ):
+        raise InvalidInput(
+            f"a token's name has 1 to {LONGEST_NAME} printable characters and no space "
+            "around; give one that says whose it is, such as 'consent desk'"
+        )
+    return name
+
+
+def _require_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
+    unknown = [one for one in scopes if one not in SCOPES]
+    if unknown or not scopes or isinstance(scopes, str):
+        raise InvalidInput(f"scopes {scopes!r}; give some of {', '.join(SCOPES)}")
+    return tuple(one for one in SCOPES if one in scopes)

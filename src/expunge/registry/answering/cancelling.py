@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cancelling: a request that waits is taken back, without waiting for a worker.
+
+Like accepting it is one transaction that any process may make at any moment. The
+request moves on only from "accepted", so of a worker that applies it and a process that
+cancels it one comes first, and the other finds that it moved. A worker then starts its
+batch again without the request; a process that comes too late says so.
+
+The journal has the line before the store has the commit. What a crash left in the
+journal alone is carried out by the next worker, unless the request was applied by then:
+nobody was told that it was cancelled.
+
+The tags and new rows that the request names are deleted with it. SQLite keeps their
+bytes in its log until something is erased next, and the journal keeps the tags, as of
+every request. The key of new rows is destroyed, so no copy of them can be read.
+"""
+
+from functools import partial
+
+from sqlalchemy import Connection
+
+from ...exceptions import RequestConflict
+from ..context import Context
+from ..recovery.replay import require_store_knows
+from ..statements import append_line
+from ..storage import requests_table
+from ..storage.tables import overtaken_error, read_mark
+from .pending_rows import destroy_pending_keys
+
+
+def cancel_request(context: Context, request: str) -> None:
+    """Take back a request that waits; refuse any other."""
+    said = {"request": request}
+    with context.store.write() as connection:
+        _require_current(context, connection)
+        right = requests_table.require_request(connection, request).right
+        if not requests_table.mark_cancelled(connection, said):
+            require_waiting(connection, request)
+            raise overtaken_error()
+        append_line(context, connection, line={"cancelled": said})
+    if right == "rectify":
+        destroy_pending_keys(context, [request])
+
+
+def require_waiting(connection: Connection, request: str) -> None:
+    """Refuse a request that does not wait, or does not wait any more."""
+    stage = requests_table.require_request(connection, request).stage
+    if stage != requests_table.ACCEPTED:
+        raise RequestConflict(
+            f"request {request} is {stage}, and only one that waits can be changed; "
+            "see its receipt"
+        )
+
+
+def _require_current(context: Context, connection: Connection) -> None:
+    """Refuse a store that was put back from a backup: the request may be answered.
+
+    The mark in the store tells up to where it has what the journal says. After it come
+    at most lines of processes that were killed, or that are about to commit.
+    """
+    known = partial(read_mark, connection)
+    context.journal.settle_draft(known)
+    mark = known()
+    context.journal.require_current(mark)
+    require_store_knows(connection, list(context.journal.read(mark.end)))
