@@ -29,6 +29,17 @@ from .models import FitCommand, PlanCommand
 from .releases import ReanchorCommand, ReleaseCommand, RemoveCommand
 from .requests import ForgetCommand, RequestCommand
 from .rows import AddCommand, RectifyCommand
+from .service import (
+    ServeCommand,
+    TokenCreateCommand,
+    TokenListCommand,
+    TokenRevokeCommand,
+    WebhookAddCommand,
+    WebhookDeliveriesCommand,
+    WebhookListCommand,
+    WebhookRemoveCommand,
+    WebhookReplayCommand,
+)
 from .verify import AuditCommand, VerifyCommand
 from .waiting import CancelCommand, ExtendCommand, RefuseCommand
 
@@ -168,10 +179,23 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "rotate": RotateCommand,
     "reanchor": ReanchorCommand,
     "restore": RestoreCommand,
+    "serve": ServeCommand,
+    "token create": TokenCreateCommand,
+    "token list": TokenListCommand,
+    "token revoke": TokenRevokeCommand,
+    "webhook add": WebhookAddCommand,
+    "webhook list": WebhookListCommand,
+    "webhook remove": WebhookRemoveCommand,
+    "webhook deliveries": WebhookDeliveriesCommand,
+    "webhook replay": WebhookReplayCommand,
     "demo": DemoCommand,
     "bench": BenchCommand,
 }
-GROUPS = {"alias": "Look after addresses, numbers and other names of people."}
+GROUPS = {
+    "alias": "Look after addresses, numbers and other names of people.",
+    "token": "Look after the tokens by which others call a service.",
+    "webhook": "Look after whom a service calls when something happens.",
+}
 
 groups = {
     name: typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)

@@ -218,6 +218,17 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(_replace_infinities(value), allow_nan=False))
 
 
+def print_secret(
+    secret: str, shown: Mapping[str, Any], *, note: str, as_json: bool
+) -> None:
+    """Print a secret that is shown once, with what it belongs to."""
+    if as_json:
+        print_json({**shown, "secret": secret})
+        return
+    print_text(secret)
+    print_note(note)
+
+
 def print_under(heading: str, text: str) -> None:
     """Print a wrapped text beside its heading."""
     indent = " " * HEADING_WIDTH

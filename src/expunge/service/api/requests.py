@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes of requests: send, look up, list, cancel; and for operators refuse, extend."""
+
+from datetime import date
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi import Request as Call
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from ...exceptions import InvalidInput
+from ...registry import PageWanted, RequestStatus
+from ...registry.context import now, today
+from ...rights.calendar import parse_span
+from ..access import Caller, Operator, Reader, Sender
+from ..desk import Desk, Note, Submission
+from ..people import read_person
+from ..problems import Refused
+from ..windows import State
+from .batches import MEDIA_TYPES, read_batch
+from .documents import (
+    ID,
+    BatchOut,
+    Day,
+    ExtensionIn,
+    RefusalIn,
+    RequestIn,
+    RequestOut,
+    RequestPageOut,
+    Span,
+)
+from .responses import PROBLEMS, TheDesk, answer_json, is_unchanged, tag_content
+
+router = APIRouter(tags=["requests"], responses=PROBLEMS)
+
+
+def make_submission(desk: Desk, given: RequestIn, *, caller: Caller) -> Submission:
+    """Return a request as the desk takes it; refuse what cannot be asked."""
+    kinds = desk.settings.id_kinds
+    people = tuple(read_person(one, kinds) for one in given.people)
+    if given.right == "rectify" and [len(one) for one in people] != [1]:
+        # How many ids several identifiers lead to would tell who is known by them.
+        raise InvalidInput(
+            "a rectification is about one person, named by one identifier; send one "
+            "request for each"
+        )
+    return Submission(given.to_request(caller.name), people)
+
+
+@router.post("/requests", status_code=201, response_model=RequestOut)
+async def send_request(given: RequestIn, caller: Sender, *, desk: TheDesk) -> Response:
+    """Send a request. It is on disk when this answers.
+
+    Sending it again with the same id changes nothing and gives the same answer. Nothing
+    in the answer tells whether the people are known.
+    """
+    (shown,) = await desk.accept([make_submission(desk, given, caller=caller)])
+    place = {"Location": f"/api/v1/requests/{shown.request}"}
+    return answer_json(RequestOut.of(shown, caller), 201, headers=place)
+
+
+@router.post(
+    "/requests/batch",
+    status_code=201,
+    response_model=BatchOut,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/x-ndjson": {
+                    "schema": {"type": "string"},
+                    "example": '{"people": [{"email": "ada@example.org"}]}\n',
+                },
+                "text/csv": {
+                    "schema": {"type": "string"},
+                    "example": "right,email\nerase,ada@example.org\n",
+                },
+            },
+        }
+    },
+)
+async def send_batch(call: Call, caller: Sender, *, desk: TheDesk) -> Response:
+    """Send up to 10,000 requests, all or none: a line of NDJSON or CSV for each.
+
+    The columns of a CSV file are `id`, `right`, `regime`, `submitted`, `reason` and
+    `until`, and one for each kind of identifier, such as `email`.
+    """
+    media_type = call.headers.get("content-type", "").partition(";")[0].strip()
+    if media_type not in MEDIA_TYPES:
+        raise Refused(415, f"send a batch as {' or '.join(MEDIA_TYPES)}")
+    body = await call.body()
+
+    def read() -> list[Submission]:
+        given = read_batch(body, media_type)
+        return [make_submission(desk, one, caller=caller) for one in given]
+
+    # In threads: others must not wait until thousands of lines are read and written.
+    shown = await desk.accept(await run_in_threadpool(read))
+
+    def answer() -> Response:
+        found = BatchOut(requests=[RequestOut.of(one, caller) for one in shown])
+        return answer_json(found, 201)
+
+    return await run_in_threadpool(answer)
+
+
+class RequestsWanted(BaseModel):
+    """Which requests to list."""
+
+    state: State | None = None
+    due: Day | Span | None = Field(
+        None, description="Only those due by this day, or within these days or weeks."
+    )
+    cursor: str = Field("", max_length=200, description="From the page before.")
+    limit: int = Field(100, ge=1, le=1000)
+
+    @property
+    def last_day(self) -> date | None:
+        """By which requests are due, if only some are wanted."""
+        return today() + parse_span(self.due) if isinstance(self.due, str) else self.due
+
+
+@router.get("/requests", response_model=RequestPageOut)
+async def list_requests(
+    wanted: Annotated[RequestsWanted, Query()], caller: Reader, *, desk: TheDesk
+) -> Response:
+    """List requests by deadline: your own, or all if you operate or audit.
+
+    A page may have fewer requests than the limit and still not be the last.
+    """
+    which = PageWanted(
+        due=wanted.last_day,
+        after=wanted.cursor,
+        most=wanted.limit,
+        sender=caller.sender,
+    )
+    page = await run_in_threadpool(desk.registry.requests.page, which)
+    if caller.sees_all:
+        await desk.record_look(Note(caller.name, "look at requests"))
+    time = now()
+    every = [desk.windows.show(status, time) for status in page.lines]
+    chosen = [one for one in every if wanted.state in (None, one.state)]
+    found = RequestPageOut(
+        requests=[RequestOut.of(one, caller) for one in chosen], next=page.next or None
+    )
+    return answer_json(found)
+
+
+@router.get("/requests/{request}", response_model=RequestOut)
+async def show_request(
+    request: ID,
+    caller: Reader,
+    *,
+    desk: TheDesk,
+    if_none_match: Annotated[str, Header()] = "",
+) -> Response:
+    """Show a request that you sent, or any if you operate or audit."""
+    shown = await run_in_threadpool(desk.show, request, caller.sender)
+    if shown.status.sender != caller.name:
+        await desk.record_look(Note(caller.name, "look at request", request))
+    found = RequestOut.of(shown, caller)
+    tag = tag_content(found)
+    if is_unchanged(if_none_match, tag):
+        return Response(status_code=304, headers={"ETag": tag})
+    return answer_json(found, headers={"ETag": tag})
+
+
+@router.delete("/requests/{request}", response_model=RequestOut)
+async def cancel_request(request: ID, caller: Sender, *, desk: TheDesk) -> Response:
+    """Cancel a request while it is pending. It will not be applied."""
+    sender = None if caller.may("operate") else caller.name
+    shown = await run_in_threadpool(desk.cancel, request, sender)
+    await desk.record(Note(caller.name, "cancel", request))
+    return answer_json(RequestOut.of(shown, caller))
+
+
+@router.get("/requests/{request}/receipt")
+async def show_receipt(request: ID, caller: Reader, *, desk: TheDesk) -> Response:
+    """Download the receipt of a request, byte for byte as it was signed."""
+    shown = await run_in_threadpool(desk.show, request, caller.sender)
+    if not caller.sees_answer(shown.status.sender):
+        raise Refused(403, "receipts of other senders need the scope audit")
+    if shown.state != "completed":
+        raise Refused(
+            404,
+            "there is no receipt yet, or the request was cancelled; look at its state "
+            "and at window.answer",
+        )
+    text = await run_in_threadpool(desk.registry.requests.receipt, request)
+    assert text is not None
+    if shown.status.sender != caller.name:
+        await desk.record_look(Note(caller.name, "look at receipt", request))
+    return Response(
+        text,
+        media_type="application/json",
+        headers={
+            "Cache-Control": "no-store",
+            "Content-Disposition": f'attachment; filename="receipt-{request}.json"',
+        },
+    )
+
+
+@router.post("/requests/{request}/refuse", response_model=RequestOut)
+async def refuse_request(
+    request: ID, given: RefusalIn, *, caller: Operator, desk: TheDesk
+) -> Response:
+    """Answer a request that waits with a refusal, for a stated reason."""
+
+    def refuse() -> RequestStatus:
+        desk.registry.requests.refuse(request, given.reason)
+        return desk.registry.requests.status(request)
+
+    return await _act(desk, caller, act=refuse, note=("refuse", request))
+
+
+@router.post("/requests/{request}/extend", response_model=RequestOut)
+async def extend_request(
+    request: ID, given: ExtensionIn, *, caller: Operator, desk: TheDesk
+) -> Response:
+    """Extend the deadline of a request, once, as its law allows."""
+
+    def extend() -> RequestStatus:
+        return desk.registry.requests.extend(
+            request, given.reason, notified=given.notified
+        )
+
+    return await _act(desk, caller, act=extend, note=("extend", request))
+
+
+async def _act(
+    desk: Desk, caller: Caller, *, act: Any, note: tuple[str, str]
+) -> Response:
+    """Do something to a request, and answer with how it is then."""
+    status = await run_in_threadpool(act)
+    await desk.record(Note(caller.name, *note))
+    shown = desk.windows.show(status, now())
+    return answer_json(RequestOut.of(shown, caller))

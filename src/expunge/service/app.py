@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application: all routes over one registry, and what runs beside them."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from time import monotonic
+from typing import Protocol
+
+from fastapi import FastAPI, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..exceptions import ExpungeError
+from ..registry import Registry
+from . import api, opendsr
+from .access import Doorkeeper
+from .applying import Applier
+from .desk import Desk
+from .logs import LogCalls
+from .metrics import Metrics, make_metrics_router
+from .outbound import Outbox
+from .pages import add_pages
+from .problems import install_handlers, make_problem
+from .settings import ServiceSettings
+from .telemetry import TELEMETRY, HiddenCalls, ShowCalls
+
+DRAIN = 30.0  # seconds to finish what is at hand
+BATCH_PATH = f"{api.PREFIX}/requests/batch"
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' "
+        b"data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+        b"base-uri 'none'",
+    ),
+)
+
+
+class LimitBodies:
+    """Middleware that refuses long bodies; a batch may be longer.
+
+    Parameters
+    ----------
+    app
+        The application within.
+    settings
+        With the limits.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+        self._short, self._long = (
+            RequestBodyLimitMiddleware(app, max_body_size=size)
+            for size in (settings.largest_body, settings.largest_batch)
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a call on, unless its body is too long."""
+        limited = self._long if scope.get("path") == BATCH_PATH else self._short
+        most = limited.max_body_size
+        if scope["type"] == "http" and read_length(scope) > most:
+            # The middleware of Starlette would answer, but not by a problem.
+            refusal = make_problem(413, f"the body is longer than {most} bytes")
+            await refusal(scope, receive, send)
+        else:
+            await limited(scope, receive, send)
+
+
+def read_length(scope: Scope) -> int:
+    """Return how long a call says its body is; 0 if it does not."""
+    text = Headers(scope=scope).get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+class AddHeaders:
+    """Middleware that adds the headers by which browsers protect a page.
+
+    Parameters
+    ----------
+    app
+        The application within.
+    settings
+        Whether https is demanded.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+        self.app = app
+        secure = (b"strict-transport-security", b"max-age=63072000")
+        self._headers = [*HEADERS, *([secure] if settings.is_secure else [])]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call with the headers."""
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *self._headers]
+            await send(message)
+
+        await self.app(scope, receive, send_guarded)
+
+
+def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
+    """Return the application over a registry, which stays the caller's to close."""
+    desk, metrics = Desk(registry, settings), Metrics(registry)
+    processor, composers = None, {}
+    if settings.opendsr is not None:
+        processor = opendsr.open_processor(settings.opendsr)
+        composers = opendsr.make_composers(
+            registry, processor, address=settings.address
+        )
+    workers: list[Worker] = [desk]
+    if settings.applies:
+        workers += [
+            Applier(registry, settings.windows, metrics.observe_batch),
+            Outbox(
+                registry,
+                settings.policy,
+                windows=settings.windows,
+                composers=composers,
+            ),
+        ]
+    app = HiddenCalls(
+        title="expunge",
+        version=import_module("expunge").__version__,
+        summary="Certified machine unlearning: requests, receipts, ledger.",
+        openapi_url=f"{api.PREFIX}/openapi.json",
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+        lifespan=run_beside(workers),
+        telemetry=TELEMETRY,
+    )
+    app.state.desk = desk
+    app.state.doorkeeper = Doorkeeper(registry, settings.rate)
+    app.include_router(api.make_router())
+    if processor is not None:
+        routes = opendsr.make_router(desk, processor, policy=settings.policy)
+        app.include_router(routes)
+    app.include_router(make_metrics_router(metrics.render))
+    add_pages(app, settings)
+    add_health(app, desk, workers=workers)
+    install_handlers(app)
+    guard(app, settings)
+    return app
+
+
+class Worker(Protocol):
+    """A thread, or several, beside the routes."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it works."""
+
+    def close(self, seconds: float) -> None:
+        """Finish what is at hand, and end."""
+
+
+def run_beside(
+    workers: Sequence[Worker],
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return what runs workers while an application is served."""
+
+    @asynccontextmanager
+    async def run(app: FastAPI) -> AsyncIterator[None]:
+        for one in workers:
+            one.start()
+        yield
+        end = monotonic() + DRAIN
+        for one in workers:
+            await run_in_threadpool(one.close, max(0.0, end - monotonic()))
+
+    return run
+
+
+def guard(app: FastAPI, settings: ServiceSettings) -> None:
+    """Put limits, headers and logs around all routes."""
+    app.add_middleware(LimitBodies, settings=settings)
+    app.add_middleware(AddHeaders, settings=settings)
+    app.add_middleware(LogCalls)
+    app.add_middleware(ShowCalls)  # around all others, which need the whole call
+
+
+def add_health(app: FastAPI, desk: Desk, *, workers: Sequence[Worker]) -> None:
+    """Add the routes by which a supervisor sees how the service is."""
+
+    @app.get("/healthz", include_in_schema=False)
+    async def tell_alive() -> Response:
+        return Response("alive\n", media_type="text/plain")
+
+    @app.get("/readyz", include_in_schema=False)
+    def tell_ready() -> Response:
+        works = all(one.is_alive for one in workers)
+        try:
+            desk.registry.models.names()
+        except ExpungeError:
+            works = False
+        word, code = ("ready\n", 200) if works else ("not ready\n", 503)
+        return Response(word, code, media_type="text/plain")

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger: its head, how it grew, its entries, and whether a head you have fits."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+from ...exceptions import InvalidInput
+from ...ledger import Head, Receipt, check_consistency
+from ...registry import Registry
+from .rendering import PageRoute, show_page
+from .visiting import AuditingVisitor, SignedForm
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+PAGE = 50
+POINTS = 40  # on the line of its growth
+
+
+class GrowthPoint(BaseModel):
+    """How many entries there were after a day."""
+
+    day: str
+    entries: int
+
+
+class EntryLine(BaseModel):
+    """An entry, with what it is about in a few words."""
+
+    sequence: int
+    day: str
+    kind: str
+    about: str
+    entry: dict[str, Any]
+
+
+class VerdictOut(BaseModel):
+    """What a check found."""
+
+    stands: bool
+    says: str
+    findings: list[str]
+    failures: list[str]
+
+
+class LedgerPage(BaseModel):
+    """The ledger, its newest entries first."""
+
+    size: int
+    head: dict[str, Any] | None
+    growth: list[GrowthPoint]
+    lines: list[EntryLine]
+    next: str | None
+    verdict: VerdictOut | None = None
+
+
+def read_ledger(registry: Registry, before: int | None) -> LedgerPage:
+    """Return the ledger with the entries before a place, the newest first."""
+    text = registry.ledger.head()
+    if text is None:
+        return LedgerPage(size=0, head=None, growth=[], lines=[], next=None)
+    head = Head.from_json(text)
+    end = min(head.size if before is None else before, head.size)
+    start = max(end - PAGE, 0)
+    entries = registry.ledger.page(start, end - start) if end > start else []
+    return LedgerPage(
+        size=head.size,
+        head=json.loads(text),
+        growth=_read_growth(registry, head.size),
+        lines=[_describe(json.loads(one.to_json())) for one in reversed(entries)],
+        next=f"/ledger?before={start}" if start else None,
+    )
+
+
+def _read_growth(registry: Registry, size: int) -> list[GrowthPoint]:
+    """Return how the ledger grew, by a few of its entries: few however long it is."""
+    step = max(1, size // POINTS)
+    places = sorted({*range(0, size, step), size - 1})
+    found = [registry.ledger.page(place, 1)[0] for place in places]
+    by_day = {one.day: one.sequence + 1 for one in found}  # the last of a day stays
+    return [GrowthPoint(day=day, entries=entries) for day, entries in by_day.items()]
+
+
+def _describe(entry: dict[str, Any]) -> EntryLine:
+    """Return an entry as a line."""
+    words = (entry.get(name, "") for name in ("model", "request", "right", "outcome"))
+    return EntryLine(
+        sequence=entry["sequence"],
+        day=entry["day"],
+        kind=entry["kind"],
+        about=" ".join(word for word in words if word),
+        entry=entry,
+    )
+
+
+def compare_head(registry: Registry, text: str) -> VerdictOut:
+    """Return whether the ledger continues the one of a head, or of a receipt's head."""
+    old = _read_head(text.strip())
+    newest = registry.ledger.head()
+    if newest is None:
+        raise InvalidInput("the ledger is empty; there is nothing to compare with")
+    new = Head.from_json(newest)
+    if old.size > new.size:
+        return VerdictOut(
+            stands=False,
+            says=f"Your head is over {old.size} entries, and the ledger here has "
+            f"{new.size}: entries were cut off, or the head is of another ledger.",
+            findings=[],
+            failures=["the ledger here is shorter than the one of your head"],
+        )
+    hashes = registry.ledger.prove_growth(old.size, new.size)
+    verdict = check_consistency(
+        new,
+        old,
+        proof=tuple(map(bytes.fromhex, hashes)),
+        public_pem=registry.keys.public_pem(),
+    )
+    return VerdictOut(
+        stands=verdict.stands,
+        says=verdict.says,
+        findings=list(verdict.findings),
+        failures=list(verdict.failures),
+    )
+
+
+def _read_head(text: str) -> Head:
+    """Return the head in a text, which may be that of a receipt."""
+    try:
+        return Head.from_json(text)
+    except InvalidInput:
+        pass
+    try:
+        return Receipt.from_json(text).head
+    except InvalidInput:
+        raise InvalidInput(
+            "this is neither a head nor a receipt, byte for byte; paste all of it"
+        ) from None
+
+
+@router.get("/ledger")
+@router.get("/ledger.json")
+async def show_ledger(
+    visitor: AuditingVisitor,
+    before: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+) -> Response:
+    """Show the ledger."""
+    page = await run_in_threadpool(read_ledger, visitor.desk.registry, before)
+    await visitor.note_look("look at ledger", "")
+    return show_page(visitor, page, template="ledger")
+
+
+@router.post("/ledger")
+async def check_head(visitor: AuditingVisitor, form: SignedForm) -> Response:
+    """Compare the ledger with a head that somebody has."""
+    registry = visitor.desk.registry
+    page = await run_in_threadpool(read_ledger, registry, None)
+    try:
+        found = await run_in_threadpool(compare_head, registry, form.text("head"))
+    except InvalidInput as error:
+        return show_page(visitor, page, template="ledger", code=422, problem=str(error))
+    return show_page(
+        visitor, page.model_copy(update={"verdict": found}), template="ledger"
+    )

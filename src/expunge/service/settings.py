@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a service: what its operator chooses when it starts.
+
+They come from a TOML file, whose keys are the fields of ``ServiceSettings`` with the
+tables ``opendsr`` and ``oidc``. The client's secret of an identity provider is read
+from the environment, so that the file may be shown to others.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..exceptions import InvalidInput
+from .outbound.policy import Policy
+from .windows import Windows
+
+KIB = 1024
+# What a key takes, by the kind of its default.
+KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSettings:
+    """Sign-in by an identity provider.
+
+    Parameters
+    ----------
+    issuer
+        Where its ``.well-known/openid-configuration`` is found.
+    client_id, client_secret
+        As the provider gave them.
+    scopes
+        What people may do here, by the value of their claim.
+    claim
+        The claim that says it, such as "groups"; a text or a list of texts.
+    """
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    claim: str = "groups"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDsrSettings:
+    """What an OpenDSR processor needs.
+
+    Parameters
+    ----------
+    domain
+        Of the processor, as in its certificate.
+    certificate, key
+        PEM files: the certificate with its chain, and the private RSA key.
+    """
+
+    domain: str
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """Settings of a service.
+
+    Parameters
+    ----------
+    window
+        Seconds in which requests are gathered before they are applied.
+    address
+        Under which others reach the service, such as "https://expunge.example.org".
+    applies
+        Whether this process applies requests and calls others; others only accept.
+    rate
+        Calls that a token may make in a minute.
+    largest_body, largest_batch
+        Bytes of a request, and of a batch of requests.
+    id_kinds
+        Kinds of identifiers whose raw values are the ids that models know.
+    callback_hosts, callback_ports
+        Hosts that may be called, exactly or as "*.example.org", and the ports there; by
+        default no host.
+    callback_authorities
+        A file of certificates of the authorities that those hosts are trusted by; empty
+        for those that the system trusts.
+    allow_private
+        Whether those hosts may have private addresses, and be reached without TLS if
+        they are this machine.
+    fides_address
+        Where fides is reached, if it is to be called back.
+    session_minutes
+        After which a person who does nothing must sign in again.
+    is_secure
+        Whether the dashboard is reached by https alone; its cookies then need it.
+    opendsr, oidc
+        Set if the service offers them.
+    """
+
+    window: int = 900
+    address: str = "http://127.0.0.1:8300"
+    applies: bool = True
+    rate: int = 1200
+    largest_body: int = 256 * KIB
+    largest_batch: int = 16 * KIB * KIB
+    id_kinds: tuple[str, ...] = ("id", "controller_customer_id")
+    callback_hosts: tuple[str, ...] = ()
+    callback_ports: tuple[int, ...] = (443,)
+    callback_authorities: str = ""
+    allow_private: bool = False
+    fides_address: str = ""
+    session_minutes: int = 30
+    is_secure: bool = True
+    opendsr: OpenDsrSettings | None = None
+    oidc: OidcSettings | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        _ = self.windows, self.policy  # each refuses what it cannot be
+        if self.rate < 1:
+            raise InvalidInput(f"rate={self.rate}; give at least 1 call a minute")
+
+    @property
+    def windows(self) -> Windows:
+        """How time is cut into windows."""
+        return Windows(self.window)
+
+    @property
+    def policy(self) -> Policy:
+        """Whom the service may call."""
+        authorities = self.callback_authorities
+        return Policy(
+            self.callback_hosts,
+            self.callback_ports,
+            self.allow_private,
+            authorities=Path(authorities) if authorities else None,
+        )
+
+
+Settings = TypeVar("Settings", OidcSettings, OpenDsrSettings, ServiceSettings)
+SECRET = "EXPUNGE_OIDC_SECRET"
+
+
+def read_settings(path: Path) -> ServiceSettings:
+    """Return the settings in a TOML file; refuse unknown keys and wrong types."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not TOML: {error}") from None
+    opendsr, oidc = data.pop("opendsr", None), data.pop("oidc", None)
+    if opendsr is not None:
+        parts = {
+            name: path.parent / value if name in ("certificate", "key") else value
+            for name, value in _require_table(opendsr, "opendsr").items()
+        }
+        data["opendsr"] = _build(OpenDsrSettings, parts, where="opendsr")
+    if oidc is not None:
+        parts = _require_table(oidc, "oidc")
+        parts["client_secret"] = os.environ.get(SECRET, "")
+        scopes = _require_table(parts.get("scopes", {}), "oidc.scopes")
+        parts["scopes"] = {name: tuple(some) for name, some in scopes.items()}
+        data["oidc"] = _build(OidcSettings, parts, where="oidc")
+    for name in ("id_kinds", "callback_hosts", "callback_ports"):
+        if isinstance(data.get(name), list):
+            data[name] = tuple(data[name])
+    return _build(ServiceSettings, data, where=str(path))
+
+
+def _require_table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{where} is not a table; write [{where}] above its keys")
+    return dict(value)
+
+
+def _build(kind: type[Settings], data: dict[str, Any], *, where: str) -> Settings:
+    """Return settings of a kind; refuse a key that it does not have."""
+    known = {one.name: one for one in fields(kind)}
+    unknown = sorted(set(data) - set(known))
+    if unknown:
+        raise InvalidInput(
+            f"{where} has a key {unknown[0]!r}; there are {', '.join(known)}"
+        )
+    for name, value in data.items():
+        _require_kind(value, known[name].default, where=f"{name} in {where}")
+    try:
+        return kind(**data)
+    except TypeError as error:
+        raise InvalidInput(f"{where}: {error}; give all keys") from None
+
+
+def _require_kind(value: Any, default: Any, *, where: str) -> None:
+    """Refuse a value of another kind than the default has."""
+    if isinstance(default, tuple):
+        items = type(default[0]) if default else str
+        fits = isinstance(value, tuple) and all(type(one) is items for one in value)
+        wanted = f"a list, each {KINDS[items]}"
+    else:
+        fits = type(default) not in KINDS or type(value) is type(default)
+        wanted = KINDS.get(type(default), "")
+    if not fits:
+        raise InvalidInput(f"{where} is {value!r}; give {wanted}")

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows: when a request is answered depends on when it came, and on nothing else.
+
+How long an answer takes depends on the person: a stranger's takes none, and that of a
+person whose rows weigh much may take a fit. So requests wait for the end of a window,
+all that came in it are applied as one batch, and what became of them is shown at a
+moment that was known when they came.
+
+    start           close       answer
+      |-- pending --|-in progress-|-- completed
+      |<-- length ->|<- a tenth ->|
+
+Windows follow one another without gaps, counted from the beginning of 1970 in UTC. A
+batch that is not done by its answer's moment is shown at that of a later window.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+from ..exceptions import InvalidInput
+from ..registry import RequestStatus
+
+State: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"]
+"""A request as its sender sees it."""
+
+SECOND = 1000
+SHORTEST, LONGEST = 1, 24 * 60 * 60
+_APPLYING = 10  # the part of a window's length in which its batch is applied
+
+
+def format_moment(milliseconds: int) -> str:
+    """Return a moment as RFC 3339 has it, in UTC."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    text = moment.isoformat(timespec="milliseconds" if milliseconds % 1000 else "auto")
+    return text.replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The window of a request.
+
+    Parameters
+    ----------
+    start, close, answer
+        When requests begin to be taken in, when they are applied, and when they are
+        answered, in milliseconds since 1970.
+    """
+
+    start: int
+    close: int
+    answer: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRequest:
+    """A request as its sender may see it at one moment.
+
+    Parameters
+    ----------
+    request
+        Its id.
+    state
+        "pending": it can be cancelled. "in_progress": it is being answered, or waits
+        for an operator. "completed": there is a receipt. "cancelled".
+    window
+        In which it came.
+    answered
+        When the answer was shown, in milliseconds since 1970; None before that.
+    status
+        Everything else, for those who may see it. Its times are private.
+    """
+
+    request: str
+    state: State
+    window: Window
+    answered: int | None
+    status: RequestStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How time is cut into windows.
+
+    Parameters
+    ----------
+    seconds
+        The length of a window.
+    """
+
+    seconds: int
+
+    def __post_init__(self) -> None:
+        """Refuse a length that no day divides into, or that nobody would wait for."""
+        if not SHORTEST <= self.seconds <= LONGEST or LONGEST % self.seconds:
+            raise InvalidInput(
+                f"a window of {self.seconds} seconds; give a number that divides a "
+                f"day, from {SHORTEST} to {LONGEST}, such as 900"
+            )
+
+    @property
+    def _length(self) -> int:
+        return self.seconds * SECOND
+
+    @property
+    def _delay(self) -> int:
+        return self._length // _APPLYING
+
+    def at(self, time: int) -> Window:
+        """Return the window in which a moment lies."""
+        start = time - time % self._length
+        close = start + self._length
+        return Window(start, close, close + self._delay)
+
+    def next_answer(self, time: int) -> int:
+        """Return the first moment from this one on at which answers are shown."""
+        earlier = self.at(time - self._delay).start + self._delay
+        return earlier if earlier == time else earlier + self._length
+
+    def show(self, status: RequestStatus, time: int) -> ShownRequest:
+        """Return a request as its sender may see it at a moment."""
+        window = self.at(status.accepted)
+        state: State = "pending" if time < window.close else "in_progress"
+        answered = None
+        if status.stage == "cancelled":
+            state = "cancelled"
+        elif status.completed is not None:
+            moment = self.next_answer(max(status.completed, window.answer))
+            if time >= moment:
+                state, answered = "completed", moment
+        return ShownRequest(status.request, state, window, answered, status)

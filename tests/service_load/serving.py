@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``expunge``, with a route to compare with, or with a fault.
+
+    python -m tests.service_load.serving WORDS serve REGISTRY ...
+
+``WORDS`` are some of ``EXTRAS``, with commas, or "none".
+"""
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from fastapi import FastAPI
+
+from expunge.cli import main
+from expunge.exceptions import RequestConflict
+from expunge.registry import Registry
+from expunge.registry.storage.engine import PRAGMAS
+from expunge.service import running
+from expunge.service.access import Sender
+from expunge.service.api.documents import RequestIn
+from expunge.service.desk import Desk, Submission
+from expunge.service.grouping import GroupWriter
+from expunge.service.settings import ServiceSettings
+from expunge.service.windows import ShownRequest
+
+LEAK_SECONDS = 100e-6
+Groups = Sequence[tuple[Submission, ...]]
+Accept = Callable[[Desk, Groups], list[list[ShownRequest]]]
+
+
+class Rows:
+    """A table of its own, written as a plain program would write it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def write(self, ids: Sequence[str]) -> list[None]:
+        """Write a line for each id, in one transaction."""
+        if self._connection is None:  # in the thread that writes
+            self._connection = self._open()
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.executemany("INSERT INTO plain VALUES (?)", zip(ids))
+        self._connection.execute("COMMIT")
+        return [None] * len(ids)
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None)
+        for pragma in PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("CREATE TABLE IF NOT EXISTS plain (id TEXT PRIMARY KEY)")
+        return connection
+
+
+def add_baseline() -> None:
+    """Add a route that takes the same body and only writes one row."""
+    make: Any = vars(running)["create_app"]
+
+    def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
+        app: FastAPI = make(registry, settings)
+        rows = Rows(registry._context.paths.folder.parent / "baseline.db")
+        writer: GroupWriter[str, None] = GroupWriter(rows.write, "baseline")
+        writer.start()
+
+        @app.post("/baseline", status_code=201, include_in_schema=False)
+        async def write_row(given: RequestIn, caller: Sender) -> dict[str, str]:
+            assert given.id is not None
+            await writer.write(given.id)
+            return {"id": given.id}
+
+        # It is looked at first: the last of many routes takes longer to be found.
+        app.router.routes.insert(0, app.router.routes.pop())
+        return app
+
+    vars(running)["create_app"] = create_app
+
+
+def change_accepting(change: Callable[[Desk, Groups, Accept], Any]) -> None:
+    """Let the desk accept requests in another way."""
+    accept = Desk._accept
+    Desk._accept = lambda self, groups: change(self, groups, accept)  # type: ignore[method-assign]
+
+
+def is_known(desk: Desk, groups: Groups) -> bool:
+    """Return whether any request of some groups is about somebody in a model."""
+    people = [who for group in groups for one in group for who in one.people]
+    found = desk.registry.aliases.find([one for who in people for one in who])
+    return any(desk.registry.requests.find_models(found.values()).values())
+
+
+def accept_slowly(desk: Desk, groups: Groups, accept: Accept) -> Any:
+    """Take a moment longer for known people."""
+    shown = accept(desk, groups)
+    known = is_known(desk, groups)
+    end = perf_counter() + (LEAK_SECONDS if known else 0.0)
+    while perf_counter() < end:
+        pass
+    return shown
+
+
+def accept_strangers(desk: Desk, groups: Groups, accept: Accept) -> Any:
+    """Refuse known people."""
+    shown = accept(desk, groups)
+    if is_known(desk, groups):
+        raise RequestConflict("this person is known")
+    return shown
+
+
+def answer_early() -> None:
+    """Answer before anything is on disk."""
+
+    async def accept(self: Desk, submissions: Sequence[Submission]) -> Any:
+        waits = self._writer.write(tuple(submissions))
+        kept.append(asyncio.ensure_future(waits))
+        from expunge.registry.answering.accepting import RequestStatus
+        from expunge.registry.context import now
+
+        time = now()
+        return [
+            self.windows.show(
+                RequestStatus(
+                    one.asked.request, "accepted", time, time, None, len(one.people)
+                ),
+                time,
+            )
+            for one in submissions
+        ]
+
+    kept: list[Any] = []  # or they would be collected
+    Desk.accept = accept  # type: ignore[method-assign]
+
+
+EXTRAS: dict[str, Callable[[], None]] = {
+    "none": lambda: None,
+    "baseline": add_baseline,
+    "slow": lambda: change_accepting(accept_slowly),
+    "refusing": lambda: change_accepting(accept_strangers),
+    "early": answer_early,
+}
+
+
+if __name__ == "__main__":
+    for word in sys.argv.pop(1).split(","):
+        EXTRAS[word]()
+    main()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Beside the calls, a window's requests are applied and the trail is sealed."""
+
+from collections.abc import Callable
+from time import monotonic
+
+import pytest
+
+from expunge.exceptions import Busy
+from expunge.ledger import TrailSealed
+from expunge.registry import Registry, Request, access, context
+from expunge.service import applying
+from expunge.service.applying import Applier
+from expunge.service.windows import Windows
+
+from .services import PATIENCE
+
+ID = "0123456789abcdef0123456789abcdef"
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = monotonic() + PATIENCE
+    while not is_so():
+        assert monotonic() < end
+
+
+def is_sealed(registry: Registry) -> bool:
+    return any(isinstance(one, TrailSealed) for one in registry.ledger.entries())
+
+
+def test_requests_are_applied_and_the_trail_is_sealed(registry: Registry) -> None:
+    registry.requests.accept([Request(("person 3",), ID)])
+    registry.access.record([("auditor", "look at ledger", "")])
+    applier = Applier(registry, Windows(1))
+    applier.start()
+    wait_until(lambda: registry.requests.status(ID).stage == "completed")
+    wait_until(lambda: is_sealed(registry))
+    applier.close(PATIENCE)
+    assert not applier.is_alive
+    assert registry.access.check_trail().stands
+
+
+def test_a_trail_that_cannot_be_sealed_is_left_for_later(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fail(self: object) -> bool:
+        calls.append(1)
+        raise Busy("another process works") if len(calls) == 1 else OSError("full")
+
+    monkeypatch.setattr(access.RegistryAccess, "seal_trail", fail)
+    applier = Applier(registry, Windows(1))
+    applier.start()
+    wait_until(lambda: len(calls) > 2)
+    assert applier.is_alive
+    applier.close(PATIENCE)
+
+
+def test_requests_are_applied_after_the_clock_was_ahead(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead, moments = [True], []
+    year = 365 * 24 * 60 * 60 * 1000
+
+    def apply(self: object, *, before: int) -> None:
+        moments.append(before)
+        ahead[0] = False
+
+    monkeypatch.setattr(applying, "now", lambda: context.now() + year * ahead[0])
+    monkeypatch.setattr(type(registry.requests), "apply", apply)
+    applier = Applier(registry, Windows(1))
+    applier.start()
+    wait_until(lambda: len(moments) > 1)
+    applier.close(PATIENCE)
+    assert moments[1] < moments[0]

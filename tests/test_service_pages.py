@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages without a browser: what they show to whom, and what is noted."""
+
+import re
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from expunge.ledger import Receipt
+from expunge.registry import Outcome, Registry, Request
+from expunge.registry.context import now, today
+from expunge.registry.delivery import NewDelivery, Queued, Untold
+from expunge.service.access import COOKIE
+from expunge.service.pages.deadlines import DeadlineBar
+from expunge.service.pages.models import move_belief
+from expunge.service.windows import Windows
+from tests.registries import registry_at, set_clock
+from tests.services import InProcess, apply_window, serve_in_process
+from tests.visitors import answer_all, post, send, sign_in
+
+ID = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def registry(sqlite_registry: Registry) -> Registry:
+    return sqlite_registry
+
+
+@pytest.fixture
+def service(registry: Registry) -> Iterator[InProcess]:
+    with serve_in_process(registry) as running:
+        yield running
+
+
+class TestRequests:
+    def test_senders_see_their_own(self, service: InProcess) -> None:
+        mine, other = send(service, "request"), send(service, "operate")
+        sign_in(service, "request")
+        queue = service.http.get("/index.json").json()["lines"]
+        assert [line["request"]["id"] for line in queue] == [mine]
+        assert service.http.get(f"/requests/{mine}").status_code == 200
+        assert service.http.get(f"/requests/{other}").status_code == 404
+        unknown = service.http.get(f"/requests/{ID}")
+        same = service.http.get(f"/requests/{other}").text.replace(other, ID)
+        assert unknown.text == same  # word for word
+
+    def test_known_and_unknown_people_look_alike(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = today() - timedelta(days=25)
+        known, unknown = (
+            send(service, people=[{"id": who}], submitted=str(asked))
+            for who in ("person 3", "nobody")
+        )
+
+        def pages() -> tuple[str, ...]:
+            texts = (
+                service.http.get(f"/requests/{one}").text for one in (known, unknown)
+            )
+            return tuple(
+                text.replace(one, ID).replace(one[:12], ID[:12])
+                for one, text in zip((known, unknown), texts, strict=True)
+            )
+
+        sign_in(service, "request")
+        first, second = pages()
+        assert first == second
+        apply_window(service)  # answered in the store, and not shown yet
+        assert pages() == (first, second)
+        queue = service.http.get("/index.json").json()
+        assert len(queue["lines"]) == queue["n_due_in_a_week"] == 2
+        set_clock(monkeypatch, today() + timedelta(days=1))
+        sign_in(service, "request")
+        assert len(service.http.get("/index.json").json()["lines"]) == 0
+        found = service.http.get(f"/requests/{unknown}.json").json()["request"]
+        assert found["outcome"] == "nothing held"
+
+    def test_receipts_of_others_need_audit(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        request = send(service)
+        sign_in(service, "request")
+        assert service.http.get(f"/requests/{request}/receipt").status_code == 404
+        answer_all(service, monkeypatch)
+        stored = service.registry.requests.receipt(request)
+        for scope, code in (("request", 200), ("audit", 200), ("operate", 404)):
+            sign_in(service, scope)
+            answer = service.http.get(f"/requests/{request}/receipt")
+            assert answer.status_code == code, scope
+            assert (answer.text == stored) == (code == 200)
+            page = service.http.get(f"/requests/{request}").text
+            assert ("The operator states that request" in page) == (code == 200)
+
+    def test_cancel_while_pending(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        request = send(service)
+        sign_in(service, "audit")  # sees it, and may not act
+        assert service.http.get(f"/requests/{request}").status_code == 200
+        assert post(service, f"/requests/{request}/cancel").status_code == 403
+        sign_in(service, "request")
+        answer = post(service, f"/requests/{request}/cancel")
+        assert answer.headers["location"].endswith("said=cancelled")
+        page = service.http.get(f"/requests/{request}?said=cancelled").text
+        assert "It was cancelled" in page and "will not be applied" in page
+        late = send(service)
+        answer_all(service, monkeypatch)
+        sign_in(service, "request")
+        assert post(service, f"/requests/{late}/cancel").status_code == 409
+
+    def test_refuse_and_extend(self, service: InProcess) -> None:
+        request, other = send(service), send(service)
+        sign_in(service, "operate")
+        told = today().isoformat()
+        answer = post(
+            service, f"/requests/{request}/extend", reason="complex", notified=told
+        )
+        assert answer.headers["location"].endswith("said=extended")
+        bad = post(service, f"/requests/{other}/extend", reason="many", notified="x")
+        assert bad.status_code == 422
+        answer = post(service, f"/requests/{other}/refuse", reason="legal-duty")
+        assert answer.headers["location"].endswith("said=refused")
+        text = service.registry.requests.receipt(other)
+        assert text is not None
+        assert Receipt.from_json(text).entry.reason == "legal-duty"
+
+    def test_looks_and_acts_are_in_the_trail(self, service: InProcess) -> None:
+        request = send(service)
+        sign_in(service, "operate")
+        for _ in range(3):
+            service.http.get(f"/requests/{request}")
+        service.http.get("/models/all")
+        post(service, "/models/all/release", format="safetensors")
+        lines = [
+            (line.actor, line.action, line.target)
+            for line in service.registry.access.trail(0, 50)
+        ]
+        session = service.registry.access.find(service.http.cookies[COOKIE])
+        assert session is not None
+        assert lines == [
+            ("operate desk", "sign in", session.id),
+            ("operate desk", "look at request", request),
+            ("operate desk", "download release", "all"),
+        ]
+
+    def test_filters(self, service: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+        old = send(service, submitted=str(today() - timedelta(days=60)))
+        new = send(service)
+        sign_in(service, "operate")
+
+        def listed(query: str) -> list[str]:
+            found = service.http.get(f"/index.json?{query}").json()["lines"]
+            return [line["request"]["id"] for line in found]
+
+        assert listed("") == [old, new]  # the overdue one first
+        assert listed("due=overdue") == [old]
+        assert listed("state=pending&due=week") == [old]
+        assert listed("state=completed") == []
+        found = service.http.get("/index.json").json()
+        assert (found["n_overdue"], found["n_due_in_a_week"]) == (1, 1)
+        assert "overdue by" in service.http.get("/").text
+        service.registry.requests.cancel(new)
+        assert listed("state=cancelled") == [new]
+        assert service.http.get("/?state=x").status_code == 404
+
+    def test_pages_go_on_past_what_is_not_shown(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("expunge.service.pages.queue.PAGE", 2)
+        requests = [send(service) for _ in range(7)]
+        for one in sorted(requests)[:5]:
+            service.registry.requests.cancel(one)
+        sign_in(service, "request")
+        found = service.http.get("/index.json").json()
+        ids = [line["request"]["id"] for line in found["lines"]]
+        assert ids == sorted(requests)[5:]
+        seen, place = [], "/?state=all"
+        while place:
+            found = service.http.get(f"/index.json?{place.partition('?')[2]}").json()
+            seen += [line["request"]["id"] for line in found["lines"]]
+            place = found["next"]
+        assert seen == sorted(requests)
+
+    def test_names_are_escaped(self, service: InProcess) -> None:
+        name = "<script>alert(1)</script>"
+        service.registry.access.create(name, ["request"])
+        sign_in(service)
+        page = service.http.get("/settings").text
+        assert "&lt;script&gt;alert(1)" in page and name not in page
+
+
+class TestModels:
+    def test_release_leaves_and_is_recalled(self, service: InProcess) -> None:
+        sign_in(service, "operate")
+        data = post(service, "/models/all/release", format="safetensors")
+        assert data.headers["content-disposition"].endswith('"all.safetensors"')
+        assert len(data.content) > 500
+        assert post(service, "/models/all/release", format="exe").status_code == 422
+        assert service.http.get("/models/all.json").json()["outstanding"] == []
+        service.registry.forget(["person 1"])
+        (copy,) = service.http.get("/models/all.json").json()["outstanding"]
+        assert copy["files"] == ["all.safetensors"]
+        assert "1 to recall" in service.http.get("/models").text
+        number = str(copy["number"])
+        answer = post(service, "/models/all/withdraw", number=number)
+        assert answer.headers["location"].endswith("said=withdrawn")
+        assert service.http.get("/models/all.json").json()["outstanding"] == []
+
+    def test_nothing_of_the_rows_is_shown(self, service: InProcess) -> None:
+        sign_in(service)
+        shown = service.http.get("/models/all.json").json()
+        assert "radius" not in str(sorted(shown)) and "record" not in shown
+        assert shown["budget"]["odds"] == pytest.approx(2.718, abs=1e-3)
+        assert service.http.get("/models/none").status_code == 404
+
+    def test_beliefs(self) -> None:
+        ends = [move_belief(before, 3.0) for before in (0, 50, 100)]
+        assert [(one.lowest, one.highest) for one in ends] == [
+            (0.0, 0.0),
+            (25.0, 75.0),
+            (100.0, 100.0),
+        ]
+
+
+class TestLedger:
+    def test_heads_are_compared(self, service: InProcess) -> None:
+        sign_in(service, "audit")
+        head = service.registry.ledger.head()
+        assert head is not None
+        receipt = service.registry.forget(["person 1"])
+        for text in (head, receipt):
+            answer = post(service, "/ledger", head=text)
+            assert "The heads fit together" in answer.text
+        forged = head.replace('"root":"', '"root":"00')[: len(head) + 2]
+        assert post(service, "/ledger", head=forged).status_code == 422
+        swapped = re.sub('"root":"[0-9a-f]{64}"', f'"root":"{"0" * 64}"', head)
+        answer = post(service, "/ledger", head=swapped)
+        assert "The heads do not fit together" in answer.text
+
+    def test_longer_head_is_another_ledger(
+        self, service: InProcess, tmp_path: Any
+    ) -> None:
+        with registry_at(tmp_path / "other") as other:
+            for i in range(3):
+                other.forget([f"person {i}"])
+            head = other.ledger.head()
+        sign_in(service, "audit")
+        answer = post(service, "/ledger", head=head)
+        assert "entries were cut off, or the head is of another ledger" in answer.text
+
+    def test_pages_of_entries(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("expunge.service.pages.ledger.PAGE", 3)
+        service.registry.forget(["person 1"])
+        sign_in(service, "audit")
+        seen, place = [], "/ledger"
+        while place:
+            path, _, query = place.partition("?")
+            found = service.http.get(f"{path}.json?{query}").json()
+            seen += [line["sequence"] for line in found["lines"]]
+            place = found["next"]
+        assert seen == list(reversed(range(found["size"])))
+
+
+class TestSettings:
+    def test_secret_is_shown_once(self, service: InProcess) -> None:
+        sign_in(service)
+        answer = post(
+            service, "/settings/tokens", name="crm", scopes=["request"], days="7"
+        )
+        (secret,) = re.findall(r"expunge_[\w-]{43}", answer.text)
+        token = service.registry.access.find(secret)
+        assert token is not None and token.name == "crm"
+        assert answer.headers["cache-control"] == "no-store"
+        assert secret not in service.http.get("/settings").text
+        answer = post(service, f"/settings/tokens/{token.id}/revoke")
+        assert answer.headers["location"].endswith("said=revoked")
+        assert service.registry.access.find(secret) is None
+
+    @pytest.mark.parametrize(
+        "change", [{"name": ""}, {"scopes": []}, {"scopes": ["root"]}, {"days": "0"}]
+    )
+    def test_wrong_token_is_explained(
+        self, service: InProcess, change: dict[str, Any]
+    ) -> None:
+        sign_in(service)
+        fields = {"name": "crm", "scopes": ["request"], "days": "7"} | change
+        answer = post(service, "/settings/tokens", **fields)
+        assert answer.status_code == 422 and 'role="alert"' in answer.text
+
+    def test_webhooks(self, service: InProcess) -> None:
+        sign_in(service)
+        url = "https://hooks.example.org/expunge"
+        fields = {"url": url, "events": ["request.completed"]}
+        answer = post(service, "/settings/webhooks", **fields)
+        (secret,) = re.findall(r"whsec_[\w+/=]{44}", answer.text)
+        page = service.http.get("/settings").text
+        assert url in page and secret not in page
+        (endpoint,) = service.registry.deliveries.endpoints()
+        bad = post(service, "/settings/webhooks", url="http://x", events=[])
+        assert bad.status_code == 422
+        answer = post(service, f"/settings/webhooks/{endpoint.id}/remove")
+        assert answer.headers["location"].endswith("said=removed")
+        assert service.registry.deliveries.endpoints() == []
+
+
+class TestDeliveries:
+    def test_listed_without_addresses_and_sent_again(self, service: InProcess) -> None:
+        deliveries = service.registry.deliveries
+        endpoint, _ = deliveries.add_endpoint("https://hooks.example.org/secret-path")
+        message = NewDelivery(
+            form="webhook",
+            event="request.completed",
+            subject=ID,
+            address=endpoint.id,
+            host="hooks.example.org",
+            since=now(),
+            payload="{}",
+        )
+        deliveries.queue(Queued((message,), {}, Untold()))
+        (claimed,) = deliveries.claim("hooks.example.org", now=now() + 1, most=1)
+        deliveries.note({claimed.id: Outcome(500)}, now=now())
+        sign_in(service, "operate")
+        page = service.http.get("/deliveries").text
+        assert "status 500" in page and "secret-path" not in page
+        (line,) = service.http.get("/deliveries.json?state=waiting").json()["lines"]
+        assert (line["attempts"], line["request"]) == (1, ID)
+        answer = post(service, f"/deliveries/{line['id']}/replay")
+        assert answer.headers["location"].endswith("said=replayed")
+        (line,) = service.http.get("/deliveries.json").json()["lines"]
+        assert line["attempts"] == 0
+        assert post(service, "/deliveries/none/replay").status_code == 422
+        sign_in(service, "audit")
+        assert post(service, f"/deliveries/{line['id']}/replay").status_code == 403
+
+
+class TestDeadlines:
+    def bar(
+        self, registry: Registry, submitted: date, answered: int = 0
+    ) -> DeadlineBar:
+        (status,) = registry.requests.accept(
+            [Request(("person 1",), submitted=submitted, regime="ccpa")]
+        )
+        return DeadlineBar.of(Windows(900).show(status, now()))
+
+    @pytest.mark.parametrize(
+        ("days", "tone", "text"),
+        [
+            (0, "calm", "45 days left"),
+            (38, "soon", "7 days left"),
+            (44, "soon", "1 day left"),
+            (45, "soon", "due today"),
+            (46, "late", "overdue by 1 day, since"),
+        ],
+    )
+    def test_bar_and_words(
+        self, registry: Registry, days: int, tone: str, text: str
+    ) -> None:
+        bar = self.bar(registry, today() - timedelta(days=days))
+        assert bar.tone == tone and text in bar.text
+        assert bar.share == pytest.approx(min(100, 100 * days / 45), abs=0.1)
+        assert bar.days_left == 45 - days

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is let in to pages, for how long, and which forms are taken."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from expunge.registry import Registry
+from expunge.registry.access import LONGEST_SESSION, MINUTE
+from expunge.registry.context import now, today
+from expunge.service.access import COOKIE
+from expunge.service.pages.requests import read_person_line
+from expunge.service.pages.signin import read_next
+from tests.services import InProcess, serve_in_process
+from tests.visitors import OURS, post, sign_in
+
+ID = "0123456789abcdef0123456789abcdef"
+PAGES = {
+    "/": ("request", "operate", "audit", "admin"),
+    "/requests/new": ("request", "operate", "admin"),
+    "/models": ("operate", "audit", "admin"),
+    "/models/all": ("operate", "audit", "admin"),
+    "/ledger": ("audit", "admin"),
+    "/deliveries": ("operate", "audit", "admin"),
+    "/trail": ("audit", "admin"),
+    "/settings": ("admin",),
+}
+HTML = {"text/html; charset=utf-8"}
+
+
+def twin(path: str) -> str:
+    return "/index.json" if path == "/" else f"{path}.json"
+
+
+@pytest.fixture
+def registry(sqlite_registry: Registry) -> Registry:
+    return sqlite_registry
+
+
+@pytest.fixture
+def service(registry: Registry) -> Iterator[InProcess]:
+    with serve_in_process(registry) as running:
+        yield running
+
+
+class TestVisitors:
+    @pytest.mark.parametrize("path", PAGES)
+    def test_strangers_are_sent_to_sign_in(self, service: InProcess, path: str) -> None:
+        answer = service.http.get(path, follow_redirects=False)
+        assert answer.status_code == 303
+        assert answer.headers["location"] == f"/sign-in?next={path}"
+        assert service.http.get(twin(path)).status_code == 401
+
+    @pytest.mark.parametrize("scope", ["request", "operate", "audit", "admin"])
+    def test_scopes_open_pages(self, service: InProcess, scope: str) -> None:
+        sign_in(service, scope)
+        header = service.http.get("/").text
+        for path, scopes in PAGES.items():
+            allowed = scope in scopes
+            answer = service.http.get(path)
+            assert answer.status_code == (200 if allowed else 403), path
+            assert {answer.headers["content-type"]} == HTML
+            assert service.http.get(twin(path)).is_success == allowed
+            assert answer.headers["cache-control"] == "no-store"
+            if path.count("/") == 1:
+                assert (f'href="{path}"' in header) == (allowed or path == "/")
+
+    def test_page_and_json_are_one_value(self, service: InProcess) -> None:
+        sign_in(service)
+        for path in PAGES:
+            page, data = (
+                service.http.get(path).text,
+                service.http.get(twin(path)).json(),
+            )
+            assert f'href="{twin(path)}"' in page
+            assert isinstance(data, dict)
+        assert data["tokens"][0]["name"] in page
+
+    def test_programs_read_the_json_with_a_token(self, service: InProcess) -> None:
+        service.http.cookies.clear()
+        assert service.call("GET", "/models.json", "audit").status_code == 200
+        assert service.call("GET", "/models.json", "request").status_code == 403
+
+    def test_wrong_token_is_refused(self, service: InProcess) -> None:
+        answer = sign_in(service, token="expunge_" + "A" * 43)
+        assert answer.status_code == 401 and "unknown or expired" in answer.text
+        assert COOKIE not in service.http.cookies
+
+    def test_signing_in_is_a_call(self, registry: Registry) -> None:
+        with serve_in_process(registry, rate=2) as service:
+            codes = [sign_in(service).status_code for _ in range(3)]
+        assert codes == [200, 200, 429]
+
+    def test_session_is_not_the_token(self, service: InProcess) -> None:
+        answer = sign_in(service)
+        secret = service.http.cookies[COOKIE]
+        assert secret != service.tokens["admin"]
+        set_cookie = answer.history[0].headers["set-cookie"].lower()
+        assert "httponly" in set_cookie and "samesite=strict" in set_cookie
+
+    def test_cookie_needs_https_where_the_service_has_it(
+        self, registry: Registry
+    ) -> None:
+        with serve_in_process(registry, is_secure=True) as service:
+            answer = sign_in(service)
+            first = answer.history[0] if answer.history else answer
+            name, _, rest = first.headers["set-cookie"].partition("=")
+            assert name == f"__Host-{COOKIE}"  # no other host may set such a cookie
+            assert "; secure" in rest.lower() and "domain" not in rest.lower()
+            kept = rest.partition(";")[0]
+            for given, place in ((COOKIE, "/sign-in"), (name, "/models")):
+                service.http.cookies.clear()
+                page = service.http.get(
+                    "/models", headers={"Cookie": f"{given}={kept}"}
+                )
+                assert page.url.path == place
+
+    def test_session_ends_by_signing_out(self, service: InProcess) -> None:
+        sign_in(service)
+        secret = service.http.cookies[COOKIE]
+        assert post(service, "/sign-out").headers["location"].startswith("/sign-in")
+        assert service.registry.access.find(secret) is None
+
+    def test_session_ends_without_use_and_lasts_with_it(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sign_in(service)
+        secret, start = service.http.cookies[COOKIE], now()
+        for minutes in range(20, 100, 20):  # in use, beyond the first half hour
+            at = (start + minutes * MINUTE) * 10**6
+            monkeypatch.setattr("expunge.registry.context.time_ns", lambda at=at: at)
+            service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+            assert service.http.get("/").url.path == "/"
+        later = (start + 130 * MINUTE) * 10**6
+        monkeypatch.setattr("expunge.registry.context.time_ns", lambda: later)
+        assert service.registry.access.find(secret) is None
+
+    def test_session_ends_at_last(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sign_in(service)
+        (kept,) = (service.http.cookies[COOKIE],)
+        token = service.registry.access.find(kept)
+        assert token is not None
+        at = now() + LONGEST_SESSION - MINUTE
+        monkeypatch.setattr("expunge.registry.context.time_ns", lambda: at * 10**6)
+        service.registry.access.prolong(token.id, minutes=30)
+        past = at + 2 * MINUTE
+        monkeypatch.setattr("expunge.registry.context.time_ns", lambda: past * 10**6)
+        service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+        assert service.registry.access.find(kept) is None
+        assert service.http.get("/").url.path == "/sign-in"
+
+    def test_session_ends_with_the_token_that_was_shown(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        token = service.registry.access.find(service.tokens["admin"])
+        assert token is not None
+
+        def set_to(at: int) -> None:
+            monkeypatch.setattr("expunge.registry.context.time_ns", lambda: at * 10**6)
+            service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+
+        set_to(token.expires - 50 * MINUTE)
+        sign_in(service)
+        for left in (30, 10):  # in use
+            set_to(token.expires - left * MINUTE)
+            assert service.http.get("/").url.path == "/"
+        session = service.registry.access.find(service.http.cookies[COOKIE])
+        assert session is not None and session.expires == token.expires
+
+    def test_a_session_makes_no_longer_one(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sign_in(service)
+        first = service.http.cookies[COOKIE]
+        sign_in(service, token=first)
+        second = service.http.cookies[COOKIE]
+        later = now() + 20 * MINUTE
+        monkeypatch.setattr("expunge.registry.context.time_ns", lambda: later * 10**6)
+        service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+        assert service.http.get("/").url.path == "/"
+        old, new = map(service.registry.access.find, (first, second))
+        assert old is not None and new is not None and new.expires <= old.expires
+
+    @pytest.mark.parametrize(
+        "there",
+        [
+            "//evil.example",
+            "https://evil.example/",
+            "/\\evil.example",
+            "////evil.example",
+            "",
+            "evil",
+        ],
+    )
+    def test_signing_in_leads_to_us_alone(self, there: str) -> None:
+        assert read_next(there) == "/"
+        assert read_next("/models/all") == "/models/all"
+
+    def test_a_page_to_go_to_fits_a_header(self) -> None:
+        assert read_next("/models/\u20ac; \r\n") == "/models/%E2%82%AC%3B%20"
+        assert read_next("/models/%E2%82%AC") == "/models/%E2%82%AC"
+
+
+class TestForms:
+    def test_need_the_word_of_the_session(self, service: InProcess) -> None:
+        sign_in(service)
+        fields = {"people": "person 3", "right": "erase", "id": ID}
+        for word in ("", "0" * 64):
+            given = fields | {"form_token": word}
+            answer = service.http.post("/requests/new", data=given, headers=OURS)
+            assert answer.status_code == 403
+        assert service.registry.requests.statuses([ID]) == {}
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+            {},
+        ],
+    )
+    def test_of_other_sites_are_refused(
+        self, service: InProcess, headers: dict[str, str]
+    ) -> None:
+        given = {"token": service.tokens["admin"]}
+        answer = service.http.post("/sign-in", data=given, headers=headers)
+        assert answer.status_code == 403 and "set-cookie" not in answer.headers
+
+    def test_of_an_old_browser_are_taken_by_their_origin(
+        self, service: InProcess
+    ) -> None:
+        given = {"token": service.tokens["admin"]}
+        origin = {"Origin": "http://testserver"}
+        assert service.http.post("/sign-in", data=given, headers=origin).is_success
+
+    def test_a_token_in_a_header_sends_no_form(self, service: InProcess) -> None:
+        service.http.cookies.clear()
+        body = {"people": "person 3", "right": "erase"}
+        answer = service.call("POST", "/requests/new", data=body, headers=OURS)
+        assert answer.status_code == 403
+
+    def test_policy_forbids_inline_code(self, service: InProcess) -> None:
+        policy = service.http.get("/sign-in").headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+
+    def test_file_a_request_once(self, service: InProcess) -> None:
+        sign_in(service, "request")
+        fields = {"people": "person 3\nemail:ada@example.org", "id": ID}
+        fields |= {"right": "erase", "submitted": today().isoformat()}
+        for _ in range(2):
+            answer = post(service, "/requests/new", **fields)
+            assert answer.headers["location"] == f"/requests/{ID}?said=accepted"
+        found = service.registry.requests.statuses([ID])[ID]
+        assert (found.n_subjects, found.sender) == (2, "request desk")
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"people": "email:no address"}, {"submitted": "soon"}, {"right": "own"}],
+    )
+    def test_what_is_wrong_is_said_without_the_people(
+        self, service: InProcess, change: dict[str, str]
+    ) -> None:
+        sign_in(service, "request")
+        fields = {"people": "Ada Lovelace", "right": "erase", "submitted": ""}
+        answer = post(service, "/requests/new", **fields | change)
+        assert answer.status_code == 422
+        assert 'role="alert"' in answer.text
+        assert "Ada" not in answer.text and "no address" not in answer.text
+
+    def test_a_person_on_a_line(self) -> None:
+        assert read_person_line("person 3") == {"id": "person 3"}
+        assert read_person_line("Smith, John: 3") == {"id": "Smith, John: 3"}
+        assert read_person_line("id:a:b") == {"id": "a:b"}
+        line = "email:ada@example.org, phone:+44 1"
+        assert read_person_line(line) == {"email": "ada@example.org", "phone": "+44 1"}
