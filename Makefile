@@ -1,15 +1,18 @@
 # Every target builds what it needs: Python 3.11 or newer, git and make suffice.
 #   make        lint, types, house rules, then all tests
 #   make demo   the main job from end to end
+#   make serve  the service with an example in it, at 127.0.0.1:8300
 #   make attack random problems against an oracle, ARGS="--minutes 10 --seed 1"
 #   make lock   refresh the pinned development environment
-# PYTHON=python3.12 chooses the interpreter; ARGS="..." is passed on to demo, test, bench.
+# PYTHON=python3.12 chooses the interpreter; ARGS="..." is passed on to demo, serve, test, bench.
 
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := $(VENV)/packages.stamp
 READY := $(VENV)/ready.stamp
 LOCKER := .venv-lock
+FIDES := .venv-fides
+GPU := .venv-gpu
 CODE := $(wildcard src tests benchmarks examples)
 
 # The newest interpreter that really starts: a name on the path may be an empty shim.
@@ -28,13 +31,16 @@ export EXPUNGE_DATA
 endif
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check bench attack crash fmt lock clean
+.PHONY: all demo serve test check bench attack crash fides gpu fmt lock clean
 .DELETE_ON_ERROR:
 
 all: check test
 
 demo: $(READY)
 	$(BIN)/expunge demo $(ARGS)
+
+serve: $(READY)
+	$(BIN)/expunge serve --demo demo-service $(ARGS)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 $(ARGS)
@@ -58,12 +64,42 @@ crash: $(READY)
 	    --power-losses 200 --lost-locks 400 --damaged-journals 300 \
 	    --full-disks 150 --restores 150 $(ARGS)
 
+# Has fides itself check the connector and use it; it needs an environment of its own.
+fides: $(READY) $(FIDES)/ready.stamp
+	EXPUNGE_FIDES_PYTHON=$(abspath $(FIDES)/bin/python) \
+	    $(BIN)/python -m pytest -q tests/test_fides.py $(ARGS)
+
+$(FIDES)/ready.stamp:
+	$(PYTHON) -m venv --clear $(FIDES)
+	$(FIDES)/bin/python -m pip install --quiet ethyca-fides==2.78.2
+	touch $@
+
+# Rows on a device of torch, which is larger than all that the other tests need.
+gpu: $(GPU)/ready.stamp
+	EXPUNGE_REQUIRE_TORCH=1 $(GPU)/bin/python -m pytest -q tests/test_gpu.py $(ARGS)
+
+$(GPU)/ready.stamp: requirements-dev.txt pyproject.toml
+	$(PYTHON) -m venv --clear $(GPU)
+	$(GPU)/bin/python -m pip install --quiet --require-hashes -r $<
+	$(GPU)/bin/python -m pip install --quiet torch==2.13.0
+	$(GPU)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+# A service under load, kills, an enemy with a stopwatch, and nonsense; about an hour.
+service-load: $(READY)
+	$(BIN)/python -m tests.service_load load $(ARGS)
+	$(BIN)/python -m tests.service_load kill --count 100 $(ARGS)
+	$(BIN)/python -m tests.service_load kill --count 50 --store postgresql $(ARGS)
+	$(BIN)/python -m tests.service_load fuzz $(ARGS)
+	$(BIN)/python -m tests.service_load work $(ARGS)
+	$(BIN)/python -m tests.service_load oracle --window 30 $(ARGS)
+
 fmt: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(LOCKER) dist build
+	rm -rf $(VENV) $(LOCKER) $(FIDES) $(GPU) dist build
 
 $(PACKAGES): requirements-dev.txt
 	if command -v uv >/dev/null; then \
@@ -83,7 +119,8 @@ $(READY): $(PACKAGES) pyproject.toml
 	fi
 	touch $@
 
-# One version of each package for every Python from 3.11 on, hashes but no addresses.
+# One version of each package for every Python from 3.11 on, hashes but no addresses;
+# and the part of it that the image of the service has, with what builds a wheel.
 lock:
 	$(PYTHON) -m venv --clear $(LOCKER)
 	$(LOCKER)/bin/python -m pip install --quiet uv
@@ -91,5 +128,10 @@ lock:
 	    --no-config --universal --python-version 3.11 --fork-strategy fewest \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --group dev --extra opendp --extra files --extra cli --extra registry \
-	    --extra onnx --extra plots --extra bench \
+	    --extra onnx --extra service --extra plots --extra dask --extra bench \
 	    --output-file requirements-dev.txt pyproject.toml
+	echo hatchling | UV_CUSTOM_COMPILE_COMMAND="make lock" $(LOCKER)/bin/uv pip compile \
+	    --quiet --no-config --universal --python-version 3.11 --fork-strategy fewest \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	    --extra service --extra cli --constraint requirements-dev.txt \
+	    --output-file deploy/requirements.txt pyproject.toml -
