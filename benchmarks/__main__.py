@@ -27,6 +27,7 @@ from . import (
     warfarin,
 )
 from .data import DataNotFound
+from .long_tables import run as long_tables
 from .report import Section, Target, verdict
 from .timing import progress
 from .wide import run as wide
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "aliases": aliases.run,
     "startup": startup.run,
     "wide": wide.run,
+    "long-tables": long_tables.run,
 }
 
 

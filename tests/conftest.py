@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test may ask for: chance that repeats, data, and empty stores."""
 
+import os
 import zlib
 
 import hypothesis
@@ -9,17 +10,35 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
-from tests.stores import database_url, postgres_url, registry, registry_url, template
+from tests.browsing import chromium, page
+from tests.devices import device
+from tests.stores import (
+    database_url,
+    fitted,
+    postgres_url,
+    registry,
+    registry_url,
+    sqlite_registry,
+    template,
+)
 
 __all__ = [
     "cancer",
+    "chromium",
     "database_url",
+    "device",
+    "fitted",
+    "page",
     "postgres_url",
     "registry",
     "registry_url",
     "rng",
+    "sqlite_registry",
     "template",
 ]
+
+# Tests start hundreds of processes. Each would compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Same examples on every run, and no deadline: two workers share two cores.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -12,8 +12,9 @@ import numpy as np
 
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.linalg import Symmetric
-from expunge.core.objective import Objective, Rows
+from expunge.core.objective import Objective
 from expunge.core.prox import scaled_prox
+from expunge.core.rows import Rows
 from expunge.core.solver import scaled_kink
 from expunge.core.sums import loss_hessian, loss_slopes
 from expunge.promise.capacity import Regularity

@@ -80,6 +80,10 @@ class TestPromises:
         assert tally.checks > CASES[kind]
         assert tally.undecided <= 0.05 * tally.checks
 
+    def test_a_flat_direction_refuses_nothing(self) -> None:
+        """Found by chance: rounding left no curvature, and the rows were there."""
+        assert case("classes", 1916, 1600010).violations == []
+
 
 class TestOracle:
     def test_solves_a_ridge_regression(self, rng: np.random.Generator) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from benchmarks import aliases, blas_calls, data, many
 from benchmarks.data import DataNotFound, encode_warfarin, find, mnist_3_vs_8, read_idx
+from benchmarks.long_tables import run as long_tables
+from benchmarks.long_tables.data import LongShape, write_table
 from benchmarks.report import Section, Table, Target, number, timings_table, verdict
 from benchmarks.rivals import (
     factor_and_invert,
@@ -360,6 +362,20 @@ def test_wide_data_that_are_missing_are_named(
     assert section.title.startswith("SKIPPED")
     assert "is wanted" in section.notes[0]
     assert not section.targets
+
+
+def test_long_tables_are_measured(tmp_path: Path) -> None:
+    shape = LongShape(7_001, 4, "float32")
+    write_table(tmp_path, shape)
+    figures = [
+        long_tables.measure_table(tmp_path, shape, cache=cache)
+        for cache in (True, False)
+    ]
+    section = long_tables.make_section(figures)
+    assert "7001 x 4 float32, decoded once" in str(section)
+    assert len(section.targets) == 4
+    assert all(target.value > 0.0 for target in section.targets)
+    assert all(figure.request > 0.0 for figure in figures)
 
 
 def test_aliases_are_measured(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from .core.losses import Huber as Huber
 from .core.losses import Logistic as Logistic
 from .core.losses import SquaredHinge as SquaredHinge
 from .core.objective import Objective as Objective
-from .core.objective import Rows as Rows
 from .core.penalties import L1 as L1
 from .core.penalties import L2 as L2
 from .core.penalties import ElasticNet as ElasticNet
 from .core.penalties import GroupLasso as GroupLasso
 from .core.penalties import NuclearNorm as NuclearNorm
+from .core.rows import Rows as Rows
 from .exceptions import ExpungeError as ExpungeError
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
