@@ -17,6 +17,7 @@ from ..exceptions import InvalidInput
 
 NUMBER = np.dtype(np.float64)
 
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RawRows:
     """Consecutive rows of a table.
