@@ -83,6 +83,13 @@ class RowSource(ABC):
     def recode(self, code: Callable[[Vector], Vector]) -> Self:
         """Return the rows with what ``code`` makes of their labels."""
 
+    def followed_by(self, added: "Rows") -> "RowSource":
+        """Return the rows, and after them these, where a source takes in others."""
+        raise Unsupported(
+            f"{type(self).__name__} take in no other rows; fit the model to rows in "
+            "memory"
+        )
+
     @property
     def block_rows(self) -> int:
         """How many rows a block has, by the columns alone."""

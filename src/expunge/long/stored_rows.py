@@ -79,6 +79,10 @@ class StoredRows(RowSource):
         """Yield what a term makes of each block, in order."""
         for number in range(self.n_blocks):
             yield term(self.read_block(number))
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Raise InvalidInput if the rows may be others than when they were opened."""
         self.table.require_unchanged()
 
     def recode(self, code: Callable[[Vector], Vector]) -> Self:
