@@ -75,7 +75,7 @@ def loads(text: str | bytes, name: str) -> dict[str, Any]:
     try:
         found = json.loads(
             text,
-            object_pairs_hook=_refuse_duplicates,
+            object_pairs_hook=refuse_duplicates,
             parse_constant=_refuse_constant,
             parse_int=_read_integer,
         )
@@ -87,7 +87,7 @@ def loads(text: str | bytes, name: str) -> dict[str, Any]:
     return found
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a key given twice: readers would differ on which one counts."""
     found = dict(pairs)
     if len(found) != len(pairs):
