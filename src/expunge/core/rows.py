@@ -150,6 +150,8 @@ class Rows(RowSource):
     @property
     def total_weight(self) -> float:
         """W: the sum of the weights, never the row count."""
+        if len(self.weight) == 1:
+            return float(self.weight[0])
         if len(self.weight) <= self.block_rows:
             return float(np.add.reduce(self.weight))
         whole = len(self.weight) // self.block_rows * self.block_rows
