@@ -212,11 +212,16 @@ def in_memory(rows: RowSource, purpose: str = "this") -> Rows:
 class Largest:
     """A figure of a block of which the largest counts: sums keep the larger one."""
 
-    value: float
+    value: Any
 
     def __add__(self, other: "Largest") -> "Largest":
-        """Return the larger of two."""
-        return Largest(max(self.value, other.value))
+        """Return the larger of two, or NaN if one is."""
+        return Largest(np.maximum(self.value, other.value))
+
+
+def number(value: Any) -> Any:
+    """Return a sum of a block as a float; one on a device as it is, not waited for."""
+    return float(value) if isinstance(value, float | np.generic) else value
 
 
 def block_sum(term: Callable[[Rows], Terms], rows: RowSource) -> Terms:
@@ -250,7 +255,7 @@ def block_sums(
 
 def block_max(term: Callable[[Rows], float], rows: RowSource) -> float:
     """Return the largest of what ``term`` makes of blocks, zero if there is none."""
-    return max(rows.map_blocks(term), default=0.0)
+    return float(max(rows.map_blocks(term), default=0.0))
 
 
 def pairwise_sum(terms: Iterable[Terms]) -> Terms:
