@@ -229,7 +229,7 @@ class Objective:
     def _design(self, X: Any) -> Design:
         """Return X as finite float64, dense or CSR, with the column of ones."""
         if sparse.issparse(X):
-            return _sparse_design(X, self.intercept)
+            return sparse_design(X, self.intercept)
         try:
             dense: NDArray[Any] = np.ascontiguousarray(X, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -245,7 +245,7 @@ class Objective:
         return dense
 
 
-def _sparse_design(X: Any, intercept: bool) -> Design:
+def sparse_design(X: Any, intercept: bool) -> Design:
     """Return a sparse X as CSR, with the column of ones if asked for."""
     matrix = _with_narrow_indices(sparse.csr_array(X, dtype=np.float64))
     if not matrix.has_canonical_format:  # entries given twice mean their sum

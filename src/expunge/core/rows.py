@@ -47,7 +47,7 @@ from .packing import NOT_STORED, stored
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
 # Columns up to which two threads of BLAS gain nothing on a block, and lose much where
-# one of them waits for a processor. The bits are the same.
+# one of them waits for a processor.
 NARROW = 128
 Value = TypeVar("Value")
 Terms = TypeVar("Terms", bound=tuple[Any, ...])
