@@ -47,7 +47,7 @@ from .packing import NOT_STORED, stored
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
 # Columns up to which two threads of BLAS gain nothing on a block, and lose much where
-# one of them waits for a processor. The bits are the same.
+# one of them waits for a processor.
 NARROW = 128
 Value = TypeVar("Value")
 Terms = TypeVar("Terms", bound=tuple[Any, ...])
@@ -150,6 +150,8 @@ class Rows(RowSource):
     @property
     def total_weight(self) -> float:
         """W: the sum of the weights, never the row count."""
+        if len(self.weight) == 1:
+            return float(self.weight[0])
         if len(self.weight) <= self.block_rows:
             return float(np.add.reduce(self.weight))
         whole = len(self.weight) // self.block_rows * self.block_rows
