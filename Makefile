@@ -75,15 +75,19 @@ $(FIDES)/ready.stamp:
 	$(FIDES)/bin/python -m pip install --quiet ethyca-fides==2.78.2
 	touch $@
 
-# Rows on a device of torch, which is larger than all that the other tests need.
+# Rows on a device of torch, which is larger than all that the other tests need: it gets
+# an environment of its own, which sees the packages of the first one.
 gpu: $(GPU)/ready.stamp
-	EXPUNGE_REQUIRE_TORCH=1 $(GPU)/bin/python -m pytest -q tests/test_gpu.py $(ARGS)
+	EXPUNGE_REQUIRE_TORCH=1 $(GPU)/bin/python -m pytest -q \
+	    tests/test_gpu.py tests/test_engines.py $(ARGS)
 
-$(GPU)/ready.stamp: requirements-dev.txt pyproject.toml
-	$(PYTHON) -m venv --clear $(GPU)
-	$(GPU)/bin/python -m pip install --quiet --require-hashes -r $<
+$(GPU)/ready.stamp: $(READY)
+	$(BIN)/python -m venv --clear $(GPU)
+	$(BIN)/python -c 'import sysconfig; \
+	    print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    > "$$($(GPU)/bin/python -c \
+	        'import sysconfig; print(sysconfig.get_path("purelib"))')/packages.pth"
 	$(GPU)/bin/python -m pip install --quiet torch==2.13.0
-	$(GPU)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
 # A service under load, kills, an enemy with a stopwatch, and nonsense; about an hour.
