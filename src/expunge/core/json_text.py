@@ -55,8 +55,11 @@ def _spell(value: Any) -> str:
         return f"{{{','.join(inner)}}}"
     if kind is list or kind is tuple or isinstance(value, list | tuple):
         return f"[{','.join(map(_spell, value))}]"
-    if isinstance(value, bytes):
+    if kind is bytes or isinstance(value, bytes):
         return f'"{value.hex()}"'
+    if kind is float and 1e-4 <= abs(value) < 1e16:
+        # Digits and a point in both languages, but for a zero after it.
+        return repr(value).removesuffix(".0")
     return rfc8785.dumps(value).decode()
 
 

@@ -47,7 +47,7 @@ from .packing import NOT_STORED, stored
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
 # Columns up to which two threads of BLAS gain nothing on a block, and lose much where
-# one of them waits for a processor. The bits are the same.
+# one of them waits for a processor.
 NARROW = 128
 Value = TypeVar("Value")
 Terms = TypeVar("Terms", bound=tuple[Any, ...])
@@ -82,6 +82,13 @@ class RowSource(ABC):
     @abstractmethod
     def recode(self, code: Callable[[Vector], Vector]) -> Self:
         """Return the rows with what ``code`` makes of their labels."""
+
+    def followed_by(self, added: "Rows") -> "RowSource":
+        """Return the rows, and after them these, where a source takes in others."""
+        raise Unsupported(
+            f"{type(self).__name__} take in no other rows; fit the model to rows in "
+            "memory"
+        )
 
     @property
     def block_rows(self) -> int:
@@ -143,6 +150,8 @@ class Rows(RowSource):
     @property
     def total_weight(self) -> float:
         """W: the sum of the weights, never the row count."""
+        if len(self.weight) == 1:
+            return float(self.weight[0])
         if len(self.weight) <= self.block_rows:
             return float(np.add.reduce(self.weight))
         whole = len(self.weight) // self.block_rows * self.block_rows

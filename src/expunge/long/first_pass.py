@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ..core.arrays import LARGEST, SMALLEST, Index, Vector, row_squares
 from ..core.objective import check_weights
@@ -95,11 +96,12 @@ def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | 
 
 def _require_numbers(table: RawTable, raw: RawRows, *, begin: int) -> bool:
     """Raise InvalidInput for a feature or weight that is none; tell of short rows."""
-    squares = row_squares(np.asarray(raw.X, dtype=np.float64))
+    X = raw.X.astype(np.float64, copy=False)
+    squares = row_squares(X)
     good = (squares > SMALLEST**2) & (squares < LARGEST**2)
     short = False
     if not good.all():
-        rows, columns = np.nonzero(~np.isfinite(raw.X))
+        rows, columns = _find_odd(X)
         if rows.size:
             name, place = table.names[columns[0]], begin + int(rows[0])
             _refuse(
@@ -110,7 +112,7 @@ def _require_numbers(table: RawTable, raw: RawRows, *, begin: int) -> bool:
             _refuse(
                 table, begin + int(long[0]), what=f"a row is longer than {LARGEST:g}"
             )
-        short = bool((raw.X[~good] != 0.0).any())
+        short = bool(abs(X[~good]).max() > 0.0)
     if raw.weight is not None:
         try:
             check_weights(raw.weight, len(raw))
@@ -118,6 +120,17 @@ def _require_numbers(table: RawTable, raw: RawRows, *, begin: int) -> bool:
             bad = ~((raw.weight >= 0.0) & (raw.weight <= LARGEST))
             _refuse(table, begin + int(np.flatnonzero(bad)[0]), what=str(error))
     return short
+
+
+def _find_odd(X: Any) -> tuple[Any, Any]:
+    """Return the rows and columns of entries that are no numbers."""
+    if not sparse.issparse(X):
+        rows, columns = np.nonzero(~np.isfinite(X))
+        return rows, columns
+    entries: Any = X
+    odd = np.flatnonzero(~np.isfinite(entries.data))
+    rows = np.searchsorted(entries.indptr, odd, side="right") - 1
+    return rows, entries.indices[odd]
 
 
 def _refuse(table: RawTable, position: int, *, what: str) -> NoReturn:

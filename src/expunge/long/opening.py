@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a long table: Parquet files, or arrays in NumPy files."""
+"""Open a long table: files, arrays, data frames or sparse matrices."""
 
 import os
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
+from scipy import sparse
+
+from ..core.rows import BLOCK_ROWS
+from ..exceptions import InvalidInput
+from .held import FrameTable, SparseTable
 from .memory import DEFAULT_MEMORY, rows_at_once
 from .npy import NpyTable
 from .parquet import Columns, ParquetTable, find_files
+from .raw_table import RawTable
 from .table import LongTable
 
 
@@ -32,6 +38,87 @@ class LongTableOptions(TypedDict, total=False):
     memory: int
     cache: bool
     folder: str | os.PathLike[str] | None
+
+
+def open_table(
+    data: Any,
+    *,
+    target: Any,
+    features: Sequence[str] | None = None,
+    **options: Unpack[LongTableOptions],
+) -> LongTable:
+    """Look through rows once, wherever they are, and return them as a table.
+
+    Parameters
+    ----------
+    data
+        Parquet files, as ``open_parquet`` takes them; a data frame of pandas or polars,
+        or an Arrow table; a matrix in a .npy file, mapped or in memory; a sparse one.
+    target
+        The labels: the name of a column, or for a matrix an array.
+    features
+        The columns that the model sees, in this order; all others if not given.
+    options
+        As for ``open_parquet``; for a matrix, arrays in place of columns.
+    """
+    if hasattr(data, "columns"):
+        return _open_frame(data, target=target, features=features, **options)
+    if _names_parquet(data):
+        return open_parquet(data, target=target, features=features, **options)
+    if features is not None:
+        raise InvalidInput("a matrix has no names; leave features out, or slice it")
+    if sparse.issparse(data):
+        return _open_sparse(data, target=target, **options)
+    return open_npy(data, target=target, **options)
+
+
+def _names_parquet(data: Any) -> bool:
+    """Whether this is a path, or several, and no .npy file."""
+    if isinstance(data, str | os.PathLike):
+        return not os.fspath(data).endswith(".npy")
+    return isinstance(data, list | tuple) and all(
+        isinstance(one, str | os.PathLike) for one in data
+    )
+
+
+def _open_frame(
+    frame: Any,
+    *,
+    target: str,
+    features: Sequence[str] | None,
+    **options: Unpack[LongTableOptions],
+) -> LongTable:
+    """Return a data frame, or an Arrow table, as a long table."""
+    subject, weight = options.get("subject"), options.get("weight")
+    table = FrameTable(frame, Columns(target, subject, weight, features))
+    memory = options.get("memory", DEFAULT_MEMORY)
+    step = rows_at_once(memory, n_columns=table.n_features + 3)
+    return _look_at(table, options, step=step)
+
+
+def _open_sparse(
+    X: Any, *, target: Any, **options: Unpack[LongTableOptions]
+) -> LongTable:
+    """Return a sparse matrix as a long table."""
+    subject, weight = options.get("subject"), options.get("weight")
+    table = SparseTable(X, target, weight=weight, subject=subject)
+    table.require_memory(options.get("memory", DEFAULT_MEMORY))
+    if options.get("cache", False):
+        raise InvalidInput(
+            "cache=True for a sparse matrix: its rows need no decoding; leave cache out"
+        )
+    return _look_at(table, options, step=BLOCK_ROWS)
+
+
+def _look_at(table: RawTable, options: LongTableOptions, *, step: int) -> LongTable:
+    """Look through rows that are decoded already, and copy them only if asked to."""
+    return LongTable(
+        table,
+        rows_at_once=step,
+        owned=options.get("subject") is not None,
+        cache=options.get("cache", False),
+        folder=options.get("folder"),
+    )
 
 
 def open_parquet(
@@ -90,10 +177,5 @@ def open_npy(
     subject, weight = options.get("subject"), options.get("weight")
     table = NpyTable(features, target, weight=weight, subject=subject)
     memory = options.get("memory", DEFAULT_MEMORY)
-    return LongTable(
-        table,
-        rows_at_once=rows_at_once(memory, n_columns=table.n_features + 3),
-        owned=subject is not None,
-        cache=options.get("cache", False),
-        folder=options.get("folder"),
-    )
+    step = rows_at_once(memory, n_columns=table.n_features + 3)
+    return _look_at(table, options, step=step)

@@ -73,7 +73,7 @@ class ParquetTable(RawTable):
         self._identities = [Identity.of(path) for path in self._paths]
         self._cursor: _Cursor | None = None
         schema = _require_equal_schemas(self._paths)
-        self._columns = _require_columns(schema, columns)
+        self._columns = require_columns(schema.names, columns)
         self.names = tuple(self._columns.features or ())
         self.dtype = _dtype_of(schema, self.names)
         self.weighted = columns.weight is not None
@@ -291,19 +291,19 @@ def _require_equal_schemas(paths: Sequence[Path]) -> Any:
     return first
 
 
-def _require_columns(schema: Any, columns: Columns) -> Columns:
+def require_columns(known: Sequence[str], columns: Columns) -> Columns:
     """Return the columns with the features named, or raise InvalidInput."""
     given = [columns.target, columns.subject, columns.weight]
     special = [name for name in given if name is not None]
     features = columns.features
     if features is None:
-        features = [name for name in schema.names if name not in special]
+        features = [name for name in known if name not in special]
     wanted = [*features, *special]
     for name in wanted:
-        if name not in schema.names:
-            known = ", ".join(map(repr, schema.names[:20]))
-            raise InvalidInput(f"no column {name!r} in the files; they have {known}")
-        if schema.names.count(name) > 1 or wanted.count(name) > 1:
+        if name not in known:
+            some = ", ".join(map(repr, known[:20]))
+            raise InvalidInput(f"no column {name!r} in the table; it has {some}")
+        if known.count(name) > 1 or wanted.count(name) > 1:
             raise InvalidInput(
                 f"column {name!r} is named twice; give each column one name and one use"
             )

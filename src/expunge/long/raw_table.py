@@ -25,7 +25,7 @@ class RawRows:
     Attributes
     ----------
     X
-        Features, (n, d), float32 or float64.
+        Features, (n, d), float32 or float64; dense, or CSR.
     y
         A target for each row: numbers, or words.
     weight
@@ -34,13 +34,13 @@ class RawRows:
         The owner of each row; None if they were not read.
     """
 
-    X: NDArray[Any]
+    X: Any
     y: NDArray[Any]
     weight: Vector | None
     subjects: Any = None
 
     def __len__(self) -> int:
-        return len(self.X)
+        return int(self.X.shape[0])
 
 
 class RawTable(ABC):

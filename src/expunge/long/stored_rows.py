@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ..core.arrays import Index, Vector
 from ..core.rows import Rows, RowSource, pairwise_sum
@@ -79,6 +80,10 @@ class StoredRows(RowSource):
         """Yield what a term makes of each block, in order."""
         for number in range(self.n_blocks):
             yield term(self.read_block(number))
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Raise InvalidInput if the rows may be others than when they were opened."""
         self.table.require_unchanged()
 
     def recode(self, code: Callable[[Vector], Vector]) -> Self:
@@ -90,8 +95,9 @@ class StoredRows(RowSource):
         require_positions(positions, self.table.n_rows)
         places, back = np.unique(positions, return_inverse=True)
         parts = [self._see(begin, end) for begin, end in runs_of(places)]
+        stack: Any = sparse.vstack if sparse.issparse(parts[0].X) else np.concatenate
         joined = Rows(
-            np.concatenate([np.asarray(part.X) for part in parts]),
+            stack([part.X for part in parts]),
             np.concatenate([part.y for part in parts]),
             np.concatenate([part.weight for part in parts]),
         )
@@ -109,7 +115,9 @@ class StoredRows(RowSource):
         left[gone] = False
         coded, y = self._code(raw.y[left]), np.zeros(n_rows)
         y[left] = coded
-        X[gone], weight[gone] = 0.0, 0.0
+        weight[gone] = 0.0
+        if not sparse.issparse(X):  # of others nothing is overwritten, nor decoded
+            X[gone] = 0.0
         return Rows(X, y, weight)
 
     def _code(self, targets: NDArray[Any]) -> Vector:
