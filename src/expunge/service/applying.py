@@ -21,6 +21,7 @@ from .windows import SECOND, Windows
 RETRY = 5.0  # seconds after another process was at work
 GRACE = 100  # the part of a window in which what came at its end gets to the disk
 LONGEST_SLEEP = 60.0  # the clock may be set
+FIRST_SLEEP = 1.0  # those who wait until the service is ready come first
 SHORT_TURN = 0.0002  # seconds for which a thread keeps the interpreter from others
 
 
@@ -50,18 +51,20 @@ class Applier(BackgroundThread):
         self._grace = windows.seconds * SECOND // GRACE
 
     def _run(self) -> None:
-        done = 0
+        done, longest = 0, FIRST_SLEEP
         while not self._stop.is_set():
             window = self._windows.at(now() - self._grace)
             is_done = window.start == done  # not later: the clock may be set back
             if not is_done and self._apply(window.start):
                 done = window.start
                 continue
-            with giving_way():
-                self._registry.models.prepare()  # now, while callers are answered
             begin = window.close + self._grace
             pause = (begin - now()) / SECOND if is_done else RETRY
-            self._stop.wait(min(max(pause, 0.001), LONGEST_SLEEP))
+            if self._stop.wait(min(max(pause, 0.001), longest)):
+                return
+            longest = LONGEST_SLEEP
+            with giving_way():
+                self._registry.models.prepare()  # the next batch need not do it
 
     def _apply(self, before: int) -> bool:
         """Apply the requests of windows before a moment; return whether it is done."""
