@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 from ..core.objective import Objective
-from ..core.rows import Rows
+from ..core.rows import Rows, RowSource
+from ..engines import Engine
 from ..private_model.subjects import ROW
 from ..private_model.training_rows import KeptRows, unknown_owners
 from .people import find_all
@@ -32,9 +33,11 @@ class FileRows(KeptRows):
         The objective of the fit.
     code
         What makes the codes that rows keep of targets.
+    engine
+        Where passes run; in this process if not given.
     """
 
-    __slots__ = ("_code", "_objective", "_table")
+    __slots__ = ("_code", "_engine", "_objective", "_table")
 
     def __init__(
         self,
@@ -42,10 +45,12 @@ class FileRows(KeptRows):
         objective: Objective,
         *,
         code: Callable[[NDArray[Any]], Vector],
+        engine: Engine | None = None,
     ) -> None:
         self._table = table
         self._objective = objective
         self._code = code
+        self._engine = engine
         self.anonymous = table.people is None
         table.claim(self)
 
@@ -73,9 +78,10 @@ class FileRows(KeptRows):
             return len(np.unique(gone))
         return self._table.people.count(gone)
 
-    def remaining(self, gone: Index) -> StoredRows:
+    def remaining(self, gone: Index) -> RowSource:
         """Return the remaining rows but these, to be read by passes."""
-        return self._rows(gone)
+        rows = self._rows(gone)
+        return rows if self._engine is None else self._engine.place(rows)
 
     @property
     def has_many_gaps(self) -> bool:
