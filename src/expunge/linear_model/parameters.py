@@ -28,6 +28,7 @@ from ..core.solver import MAX_STEPS
 from ..core.sums import column_sizes
 from ..exceptions import InvalidInput, NotCertifiable, NotConverged
 from ..long.kept_rows import FileRows
+from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
@@ -324,6 +325,8 @@ class Prepared(Private):
     table
         The long table that the rows lie in, and what makes labels of its targets; None
         for rows in memory.
+    encode
+        What makes raw rows of the raw columns of that table, with preprocessing.
     """
 
     objective: Objective
@@ -334,13 +337,14 @@ class Prepared(Private):
     recipe: Recipe | None = None
     shared: bool = True
     table: tuple[LongTable, Any] | None = None
+    encode: RawColumns | None = None
 
     def keep_rows(self) -> KeptRows:
         """Return the rows with their owners, as a model keeps them."""
         if self.table is None:
             return TrainingRows(self.own_rows(), self.owners)
         table, code = self.table
-        return FileRows(table, self.objective, code=code)
+        return FileRows(table, self.objective, code=code, encode=self.encode)
 
     def own_rows(self) -> Rows:
         """Return the rows in memory that is not the caller's."""
