@@ -143,11 +143,14 @@ class Objective:
         gauge[-self.n_free :] = 1.0 / sqrt(self.n_free)
         return diagonal, gauge
 
-    def quadratic_gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of the quadratic at theta."""
+    def quadratic_gradient(self, theta: Vector, *, scale: float = 1.0) -> Vector:
+        """Return the gradient of the quadratic at theta, times a number."""
+        gradient = (scale * self.quadratic) * theta
+        if not self.n_free:  # most requests: no diagonal to make
+            return gradient
         diagonal, gauge = self.quadratic_form(theta.size)
-        gradient = diagonal * theta
-        return gradient if gauge is None else gradient + (gauge @ theta) * gauge
+        gradient = (scale * diagonal) * theta
+        return gradient if gauge is None else gradient + scale * (gauge @ theta) * gauge
 
     def penalty_value(self, theta: Vector) -> float:
         """Return all that does not depend on rows: penalty, ridge, gauge."""

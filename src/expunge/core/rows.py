@@ -99,6 +99,13 @@ class RowSource(ABC):
             f"{type(self).__name__}; leave the engine out"
         )
 
+    def followed_by(self, added: "Rows") -> "RowSource":
+        """Return the rows, and after them these, where a source takes in others."""
+        raise Unsupported(
+            f"{type(self).__name__} take in no other rows; fit the model to rows in "
+            "memory"
+        )
+
     @property
     def block_rows(self) -> int:
         """How many rows a block has, by the columns alone."""
@@ -159,6 +166,8 @@ class Rows(RowSource):
     @property
     def total_weight(self) -> float:
         """W: the sum of the weights, never the row count."""
+        if len(self.weight) == 1:
+            return float(self.weight[0])
         if len(self.weight) <= self.block_rows:
             return float(np.add.reduce(self.weight))
         whole = len(self.weight) // self.block_rows * self.block_rows

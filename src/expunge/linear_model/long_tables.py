@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.arrays import Vector
 from ..core.losses import Loss
+from ..engines import Engine, read_engine
 from ..exceptions import InvalidInput, Unsupported
 from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
@@ -40,14 +41,34 @@ class TargetCoding:
 
 
 def prepare_fit(
-    estimator: Any, X: Any, y: Any, *, subjects: Any, sample_weight: Any
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    subjects: Any,
+    sample_weight: Any,
+    engine: Any = None,
 ) -> Prepared:
     """Learn features and labels of what ``fit`` is given; return rows and owners."""
+    place = read_engine(engine)  # an address that nobody answers at ends it here
     if isinstance(X, LongTable):
         given = {"y": y, "subjects": subjects, "sample_weight": sample_weight}
-        return prepare_table(estimator, X, given=given)
+        return place_rows(prepare_table(estimator, X, given=given), place)
     prepared: Prepared = estimator._prepare(X, y, sample_weight)
-    return replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+    owners = owners_of(subjects, len(prepared.rows))
+    return place_rows(replace(prepared, owners=owners), place)
+
+
+def place_rows(prepared: Prepared, engine: Engine | None) -> Prepared:
+    """Return the rows with a place on the engine, if there is one."""
+    if engine is None:
+        return prepared
+    if prepared.recipe is not None:
+        raise Unsupported(
+            "preprocessing and class_weight='balanced' need rows in memory, and an "
+            "engine has them elsewhere; leave engine out, or give encoded columns"
+        )
+    return replace(prepared, engine=engine, placed=engine.place(prepared.rows))
 
 
 def prepare_table(

@@ -83,6 +83,10 @@ class StoredRows(RowSource):
         """Yield what a term makes of each block, in order."""
         for number in range(self.n_blocks):
             yield term(self.read_block(number))
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Raise InvalidInput if the rows may be others than when they were opened."""
         self.table.require_unchanged()
 
     def map_present(self, term: Callable[[Rows], Value]) -> Iterator[Value]:

@@ -65,7 +65,7 @@ Raw = Callable[[], RowSource]
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class PipelineModel(PrivateModel):
     """A model with its preprocessing. Private.
 

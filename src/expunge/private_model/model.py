@@ -71,7 +71,7 @@ AnyModel = TypeVar("AnyModel", bound="PrivateModel")
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class PrivateModel(ChangesRows, Private):
     """A fitted model with its rows, its noise and its account. Private.
 

@@ -68,8 +68,9 @@ class RowChange(Private):
         """Return rows that are left, followed by those that come."""
         if self.added is None or not len(self.added):
             return left
-        assert isinstance(left, Rows), "rows that lie in files take in no others"
-        return join_rows(left, self.added)
+        if isinstance(left, Rows):
+            return join_rows(left, self.added)
+        return left.followed_by(self.added)
 
     def count_in(self, account: Accountant) -> Accountant:
         """Return the account after this request, before its release."""

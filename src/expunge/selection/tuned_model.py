@@ -96,7 +96,7 @@ class ChoosingModel:
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class TunedModel(ChoosingModel, PrivateModel):
     """A model with every candidate's models, and the choice among them. Private.
 

@@ -378,6 +378,7 @@ def _write_new(
     time = max([now(), *(midnight(one.submitted.isoformat()) for one in new)])
     day_of(time)  # or refuse a clock that no public document can tell
     with context.store.write() as connection:
+        time = requests_table.follow_others(connection, time)
         times = [time + delays[one.request] for one in new]
         lines = _request_lines(context, new, times=times)
         insert_accepted(connection, lines)
