@@ -63,6 +63,7 @@ crash: $(READY)
 	$(BIN)/python -m tests.crash --jobs 2 --kills 1050 --server-kills 100 \
 	    --power-losses 200 --lost-locks 400 --damaged-journals 300 \
 	    --full-disks 150 --restores 150 $(ARGS)
+	EXPUNGE_EVERY_SABOTAGE=1 $(BIN)/python -m pytest -q -n 2 tests/test_crash.py -k complains
 
 # Has fides itself check the connector and use it; it needs an environment of its own.
 fides: $(READY) $(FIDES)/ready.stamp

@@ -11,14 +11,16 @@ from ..core.arrays import Vector
 from ..core.losses import Loss
 from ..engines import Engine, read_engine, require_jobs
 from ..exceptions import InvalidInput, Unsupported
+from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
+from ..preprocessing.columns import Recipe
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import ClassCoding, Labels
 from ..private_model.subjects import owners_of
 from .parameters import Prepared, require_parameters
 
 # What an estimator fitted to a long table cannot have, and why not.
 REFUSED: Mapping[str, str] = {
-    "preprocessing": "give columns that are encoded and scaled already",
     "class_weight": "give a column of weights: weight=... when you open the table",
 }
 
@@ -100,10 +102,29 @@ def prepare_table(
     if labels is not None:
         labels.require_minimiser(objective)
     code = TargetCoding(loss, None if labels is None else labels.coding)
-    rows = table.rows(objective, code=code)
+    recipe, encode = _learn_recipe(estimator, table)
     return Prepared(
-        objective, rows, labels, weighted=table.weighted, table=(table, code)
+        objective,
+        table.rows(objective, code=code, encode=encode),
+        labels,
+        weighted=table.weighted,
+        recipe=recipe,
+        table=(table, code),
+        encode=encode,
     )
+
+
+def _learn_recipe(
+    estimator: Any, table: LongTable
+) -> tuple[Recipe | None, RawColumns | None]:
+    """Return what preprocessing does with raw columns, and what reads them for it."""
+    if estimator.preprocessing is None:
+        return None, None
+    if table.header is None:
+        raise InvalidInput(
+            "preprocessing takes raw columns; open the table with raw=True"
+        )
+    return table.learn_recipe(describe(estimator.preprocessing, table.header))
 
 
 def _learn_labels(estimator: Any, table: LongTable) -> tuple[Loss, Labels | None]:

@@ -25,7 +25,8 @@ from ..core.sums import loss_gradient, row_sizes
 from ..engines import DaskEngine
 from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe
-from ..preprocessing.pipeline_model import balance_of, learn
+from ..preprocessing.learning import learn
+from ..preprocessing.pipeline_model import balance_of
 from ..private_model.answers import Agreement, retrain_answer
 from ..promise.radius import Radius
 from ..removal import Draft
