@@ -41,6 +41,7 @@ from expunge.linear_model.snapshots import private_model
 from expunge.long import StoredRows, open_parquet
 from expunge.private_model.mirrored_rows import MirroredRows
 from expunge.promise.noise import make_noise
+from tests.clusters import local_client
 from tests.long_tables import NAMES, Columns, make_columns, write_files
 
 BUDGET = Budget(epsilon=2.0, delta=1e-6, sigma=0.1, releases=20)
@@ -54,16 +55,8 @@ MODELS = [
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """A worker with two threads, in this process."""
-    distributed = pytest.importorskip("distributed")
-    cluster = distributed.LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        processes=False,
-        dashboard_address=None,
-        host="127.0.0.1",
-        protocol="tcp://",
-    )
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+    pytest.importorskip("distributed")
+    with local_client(1, threads_per_worker=2, processes=False) as client:
         yield client
 
 
