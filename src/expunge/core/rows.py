@@ -83,6 +83,22 @@ class RowSource(ABC):
     def recode(self, code: Callable[[Vector], Vector]) -> Self:
         """Return the rows with what ``code`` makes of their labels."""
 
+    def convert(
+        self, change: Callable[["Rows"], "Rows"], *, n_columns: int
+    ) -> "RowSource":
+        """Return what a change makes of the rows, each by itself: so many columns."""
+        raise Unsupported(
+            "preprocessing needs rows in memory or in files, and these are "
+            f"{type(self).__name__}; leave the engine out"
+        )
+
+    def map_present(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
+        """Yield what a term makes of the rows that are not absent, some at a time."""
+        raise Unsupported(
+            "preprocessing needs rows in memory or in files, and these are "
+            f"{type(self).__name__}; leave the engine out"
+        )
+
     def followed_by(self, added: "Rows") -> "RowSource":
         """Return the rows, and after them these, where a source takes in others."""
         raise Unsupported(
@@ -169,6 +185,18 @@ class Rows(RowSource):
         """Return the rows with what ``code`` makes of their labels."""
         y = code(self.y)
         return self if y is self.y else replace(self, y=y)
+
+    def convert(
+        self, change: Callable[["Rows"], "Rows"], *, n_columns: int
+    ) -> "RowSource":
+        """Return what a change makes of the rows, at once."""
+        del n_columns
+        assert self.absent is None, "gather first: a change may not know of gaps"
+        return change(self)
+
+    def map_present(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
+        """Yield what a term makes of all rows that are not absent."""
+        yield term(self if self.absent is None else self.gather())
 
     def take(self, index: NDArray[Any] | slice) -> "Rows":
         """Return the rows at these positions (or where a mask is true)."""

@@ -9,16 +9,18 @@ import numpy as np
 
 from ..core.arrays import Vector
 from ..core.losses import Loss
-from ..engines import Engine, read_engine
+from ..engines import Engine, read_engine, require_jobs
 from ..exceptions import InvalidInput, Unsupported
+from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
+from ..preprocessing.columns import Recipe
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import ClassCoding, Labels
 from ..private_model.subjects import owners_of
 from .parameters import Prepared, require_parameters
 
 # What an estimator fitted to a long table cannot have, and why not.
 REFUSED: Mapping[str, str] = {
-    "preprocessing": "give columns that are encoded and scaled already",
     "class_weight": "give a column of weights: weight=... when you open the table",
 }
 
@@ -53,8 +55,10 @@ def prepare_fit(
         given = {"y": y, "subjects": subjects, "sample_weight": sample_weight}
         return place_rows(prepare_table(estimator, X, given=given), place)
     prepared: Prepared = estimator._prepare(X, y, sample_weight)
-    owners = owners_of(subjects, len(prepared.rows))
-    return place_rows(replace(prepared, owners=owners), place)
+    prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+    if getattr(estimator, "fits_jobs", False):
+        return replace(prepared, engine=require_jobs(place))
+    return place_rows(prepared, place)
 
 
 def place_rows(prepared: Prepared, engine: Engine | None) -> Prepared:
@@ -98,10 +102,29 @@ def prepare_table(
     if labels is not None:
         labels.require_minimiser(objective)
     code = TargetCoding(loss, None if labels is None else labels.coding)
-    rows = table.rows(objective, code=code)
+    recipe, encode = _learn_recipe(estimator, table)
     return Prepared(
-        objective, rows, labels, weighted=table.weighted, table=(table, code)
+        objective,
+        table.rows(objective, code=code, encode=encode),
+        labels,
+        weighted=table.weighted,
+        recipe=recipe,
+        table=(table, code),
+        encode=encode,
     )
+
+
+def _learn_recipe(
+    estimator: Any, table: LongTable
+) -> tuple[Recipe | None, RawColumns | None]:
+    """Return what preprocessing does with raw columns, and what reads them for it."""
+    if estimator.preprocessing is None:
+        return None, None
+    if table.header is None:
+        raise InvalidInput(
+            "preprocessing takes raw columns; open the table with raw=True"
+        )
+    return table.learn_recipe(describe(estimator.preprocessing, table.header))
 
 
 def _learn_labels(estimator: Any, table: LongTable) -> tuple[Loss, Labels | None]:

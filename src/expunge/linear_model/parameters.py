@@ -30,6 +30,7 @@ from ..engines import DeviceEngine, Engine
 from ..exceptions import InvalidInput, NotCertifiable, NotConverged
 from ..gpu import DeviceRows
 from ..long.kept_rows import FileRows
+from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
@@ -327,6 +328,8 @@ class Prepared(Private):
     table
         The long table that the rows lie in, and what makes labels of its targets; None
         for rows in memory.
+    encode
+        What makes raw rows of the raw columns of that table, with preprocessing.
     engine, placed
         Where passes run, and the rows there; None for this process.
     """
@@ -339,6 +342,7 @@ class Prepared(Private):
     recipe: Recipe | None = None
     shared: bool = True
     table: tuple[LongTable, Any] | None = None
+    encode: RawColumns | None = None
     engine: Engine | None = None
     placed: RowSource | None = None
 
@@ -346,7 +350,13 @@ class Prepared(Private):
         """Return the rows with their owners, as a model keeps them."""
         if self.table is not None:
             table, code = self.table
-            return FileRows(table, self.objective, code=code, engine=self.engine)
+            return FileRows(
+                table,
+                self.objective,
+                code=code,
+                encode=self.encode,
+                engine=self.engine,
+            )
         own = self.own_rows()
         engine, mirror = self.engine, self.placed
         if isinstance(engine, DeviceEngine) and isinstance(mirror, DeviceRows):

@@ -18,6 +18,7 @@ from ..engines import Engine
 from ..private_model.subjects import ROW
 from ..private_model.training_rows import KeptRows, unknown_owners
 from .people import find_all
+from .raw_columns import RawColumns
 from .stored_rows import StoredRows
 from .table import LongTable
 
@@ -33,11 +34,13 @@ class FileRows(KeptRows):
         The objective of the fit.
     code
         What makes the codes that rows keep of targets.
+    encode
+        What makes raw rows of raw columns; None if they are not raw.
     engine
         Where passes run; in this process if not given.
     """
 
-    __slots__ = ("_code", "_engine", "_objective", "_table")
+    __slots__ = ("_code", "_encode", "_engine", "_objective", "_table")
 
     def __init__(
         self,
@@ -45,11 +48,13 @@ class FileRows(KeptRows):
         objective: Objective,
         *,
         code: Callable[[NDArray[Any]], Vector],
+        encode: RawColumns | None = None,
         engine: Engine | None = None,
     ) -> None:
         self._table = table
         self._objective = objective
         self._code = code
+        self._encode = encode
         self._engine = engine
         self.anonymous = table.people is None
         table.claim(self)
@@ -100,7 +105,9 @@ class FileRows(KeptRows):
     def _rows(self, gone: Index | None = None) -> StoredRows:
         """Return the rows of the table but those that left."""
         self._table.require_owner(self)
-        return self._table.rows(self._objective, code=self._code, gone=gone)
+        return self._table.rows(
+            self._objective, code=self._code, gone=gone, encode=self._encode
+        )
 
     def _find_rows(self, names: set[str]) -> tuple[Index, set[str]]:
         """Return the positions that rows without owners are named by."""

@@ -31,6 +31,9 @@ class LongTableOptions(TypedDict, total=False):
         later passes are faster, and a removal overwrites the person's rows there.
     folder
         Where to make the private folder; the system's temporary folder if not given.
+    raw
+        Whether features may be words, and values missing, for estimators with
+        ``preprocessing``; of Parquet files alone.
     """
 
     subject: Any
@@ -38,6 +41,7 @@ class LongTableOptions(TypedDict, total=False):
     memory: int
     cache: bool
     folder: str | os.PathLike[str] | None
+    raw: bool
 
 
 def open_table(
@@ -112,6 +116,11 @@ def _open_sparse(
 
 def _look_at(table: RawTable, options: LongTableOptions, *, step: int) -> LongTable:
     """Look through rows that are decoded already, and copy them only if asked to."""
+    if options.get("raw", False):
+        raise InvalidInput(
+            "raw=True is for Parquet files; pass a table in memory to fit as it is, "
+            "with y and subjects beside it"
+        )
     return LongTable(
         table,
         rows_at_once=step,
@@ -142,13 +151,15 @@ def open_parquet(
         ``subject=`` and ``weight=``, the columns with the owner of each row and with
         its weight; ``memory=``, how many bytes the rows in memory may take;
         ``cache=False`` to decode the files in every pass; ``folder=``, where to keep
-        decoded rows and the index of people.
+        decoded rows and the index of people; ``raw=True`` for features that an
+        estimator's ``preprocessing`` encodes.
     """
     subject, weight = options.get("subject"), options.get("weight")
     table = ParquetTable(
         find_files(paths),
         Columns(target, subject, weight, features),
         memory=options.get("memory", DEFAULT_MEMORY),
+        raw=options.get("raw", False),
     )
     return LongTable(
         table,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
+from .raw_columns import Words
 
 NUMBER = np.dtype(np.float64)
 
@@ -50,6 +51,9 @@ class RawTable(ABC):
     names: tuple[str, ...]
     dtype: np.dtype[Any]
     weighted: bool
+    # Of raw columns: their words, and a table of them without rows. Else None.
+    words: Words | None = None
+    header: Any = None
 
     @property
     def n_features(self) -> int:
