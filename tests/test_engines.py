@@ -14,22 +14,33 @@ from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
 from expunge import (
+    L2,
     Budget,
     LinearRegression,
+    Logistic,
     LogisticRegression,
+    Objective,
     SoftmaxRegression,
+    TunedClassifier,
     load,
 )
-from expunge.cluster import DaskRows, Unreachable, dask_rows
+from expunge.audit import AuditOptions, Case, audit_each
+from expunge.cluster import DaskRows, Unreachable, dask_rows, map_jobs
 from expunge.core.arrays import norm
 from expunge.core.solver import minimise
 from expunge.engines import DaskEngine, DeviceEngine, read_engine
-from expunge.exceptions import InvalidInput, MissingExtra, Unsupported
+from expunge.exceptions import (
+    ExpungeError,
+    InvalidInput,
+    MissingExtra,
+    Unsupported,
+)
 from expunge.gpu import DeviceRows
 from expunge.gpu import device as devices
 from expunge.linear_model.snapshots import private_model
 from expunge.long import StoredRows, open_parquet
 from expunge.private_model.mirrored_rows import MirroredRows
+from expunge.promise.noise import make_noise
 from tests.long_tables import NAMES, Columns, make_columns, write_files
 
 BUDGET = Budget(epsilon=2.0, delta=1e-6, sigma=0.1, releases=20)
@@ -281,3 +292,87 @@ def test_what_a_device_cannot_hold_is_refused(device: str, tmp_path: Path) -> No
     engine = read_engine(device)
     assert isinstance(engine, DeviceEngine)
     assert repr(engine) == f"DeviceEngine('{DeviceEngine(device)._device}')"
+
+
+def _problem(n_rows: int = 400) -> tuple[Any, Any, list[str]]:
+    columns = make_columns(n_rows)
+    return columns.X, columns.signs, columns.subjects
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"folds": 4},
+        {"folds": "loo"},
+        {"folds": 3, "preprocessing": StandardScaler()},
+        {"folds": 3, "mechanism": "matrix-free", "l1_ratios": (0.0, 0.3)},
+    ],
+    ids=["folds", "loo", "preprocessing", "wide"],
+)
+def test_tuning_on_a_cluster_gives_the_bits_of_this_process(
+    options: dict[str, Any], client: Any
+) -> None:
+    X, y, people = _problem()
+    found = []
+    for engine in (None, client):
+        given: dict[str, Any] = {"alphas": (0.1, 0.01, 0.001), "fold_key": "key"}
+        model = TunedClassifier(**given, **options)
+        model.fit(X, y, subjects=people, engine=engine)
+        parts = [_theta(model), model.curve_.errors, model.curve_.low]
+        model.forget(subjects=["person 3"])
+        parts += [_theta(model), model.curve_.high]
+        found.append((model.alpha_, [part.tobytes() for part in parts]))
+    assert found[0] == found[1]
+
+
+def test_the_folds_of_a_tuned_fit_run_on_the_workers(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y, people = _problem()
+    engine, jobs = DaskEngine(client), []
+
+    def count(self: DaskEngine, work: Any, given: Any) -> Any:
+        given = list(given)
+        jobs.append(len(given))
+        return map_jobs(work, given, client=client)
+
+    monkeypatch.setattr(DaskEngine, "map", count)
+    model = TunedClassifier(alphas=(0.1, 0.01), folds=3, fold_key="key")
+    model.fit(X, y, subjects=people, engine=engine)
+    assert jobs == [2, 6]  # a norm for each alpha, a model for each and each fold
+
+
+def test_an_error_of_a_fold_is_raised_here(client: Any) -> None:
+    X, y = np.array([[-1.0], [1.0]] * 30), np.array([0, 1] * 30)
+    said = []
+    for engine in (None, client):
+        model = TunedClassifier(alphas=(1e-300,), folds=3, fold_key="key")
+        with pytest.raises(ExpungeError) as error:
+            model.fit(X, y, engine=engine)
+        said.append((type(error.value), str(error.value)))
+    assert said[0] == said[1]
+
+
+def test_a_device_runs_no_jobs(device: str) -> None:
+    X, y, _ = _problem()
+    with pytest.raises(Unsupported, match="runs one fit at a time"):
+        TunedClassifier().fit(X, y, engine=device)
+    with pytest.raises(Unsupported, match="runs one fit at a time"):
+        audit_each([], engine=device)
+
+
+def test_audits_on_a_cluster_find_what_they_find_here(client: Any) -> None:
+    X, y, _ = _problem()
+    objective = Objective(Logistic(), L2(), alpha=0.05)
+    rows, budget = objective.rows(X, y), Budget(sigma=0.1)
+
+    def cases() -> list[tuple[Case, AuditOptions]]:
+        return [
+            (
+                Case(objective, rows, np.array([place])),
+                AuditOptions(budget, make_noise(budget, place), n_draws=1000),
+            )
+            for place in (3, 5, 8)
+        ]
+
+    assert audit_each(cases(), engine=client) == audit_each(cases())

@@ -75,15 +75,18 @@ class DeviceEngine:
             )
         return copy_rows(rows, device=self._device)
 
-    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job]) -> list[Result]:
-        """Refuse: a device runs one job."""
-        raise Unsupported(
-            f"engine={self._device!r} runs one fit at a time; models that choose among "
-            "candidates take engine='dask://HOST:PORT', or none"
-        )
-
 
 Engine: TypeAlias = DaskEngine | DeviceEngine
+
+
+def require_jobs(engine: Engine | None) -> DaskEngine | None:
+    """Return an engine that runs independent jobs, if one was given at all."""
+    if isinstance(engine, DeviceEngine):
+        raise Unsupported(
+            f"{engine!r} runs one fit at a time; tuned models and audits take "
+            "engine='dask://HOST:PORT', or none"
+        )
+    return engine
 
 
 def read_engine(given: Any) -> Engine | None:

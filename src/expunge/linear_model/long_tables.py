@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.arrays import Vector
 from ..core.losses import Loss
-from ..engines import Engine, read_engine
+from ..engines import Engine, read_engine, require_jobs
 from ..exceptions import InvalidInput, Unsupported
 from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
@@ -55,8 +55,10 @@ def prepare_fit(
         given = {"y": y, "subjects": subjects, "sample_weight": sample_weight}
         return place_rows(prepare_table(estimator, X, given=given), place)
     prepared: Prepared = estimator._prepare(X, y, sample_weight)
-    owners = owners_of(subjects, len(prepared.rows))
-    return place_rows(replace(prepared, owners=owners), place)
+    prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+    if getattr(estimator, "fits_jobs", False):
+        return replace(prepared, engine=require_jobs(place))
+    return place_rows(prepared, place)
 
 
 def place_rows(prepared: Prepared, engine: Engine | None) -> Prepared:

@@ -318,7 +318,8 @@ def _accept_checked(
     wanted: dict[str, CheckedRequest] = {}
     for one in requests:
         checked = code_new_rows(context, one, checked=check_request(context, one))
-        if wanted.setdefault(one.request, checked).content != checked.content:
+        first = wanted.setdefault(one.request, checked)
+        if first is not checked and first.content != checked.content:
             raise _changed_error(one.request)
     for left in reversed(range(len(wanted) + 1)):
         try:
