@@ -82,7 +82,7 @@ def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | 
             short |= _require_numbers(table, raw, begin=begin)
             y = targets.code(table, raw, begin=begin)
             if people is not None:
-                people.add(*_find_owners(table, raw.subjects, begin=begin))
+                people.add(*find_owners(table, raw.subjects, begin=begin))
             writer.add(raw, y)
         table.require_unchanged()
         facts = TableFacts(targets.classes(), targets.words(), short)
@@ -188,7 +188,7 @@ class _Targets:
         return np.array([self._codes[word] for word in y.tolist()], dtype=np.float64)
 
 
-def _find_owners(
+def find_owners(
     table: RawTable, subjects: Any, *, begin: int
 ) -> tuple[Sequence[str], Index]:
     """Return the people of some rows, each once, and which of them owns each row."""

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,8 +24,9 @@ from ..core.rows import BLOCK_ROWS
 from ..exceptions import InvalidInput
 from ..promise.noise import SECRET_BYTES, random_bytes
 from .decoded import NUMBER, DecodedTable
-from .first_pass import FirstPass, look_through
+from .first_pass import FirstPass, find_owners, look_through
 from .npy import FileArray
+from .parquet import ParquetTable
 from .raw_table import RawTable, require_positions, runs_of
 from .stored_rows import StoredRows, sum_weights
 
@@ -35,6 +36,8 @@ class LongTable(Private):
 
     Attributes
     ----------
+    origin
+        The files or arrays that it was opened from.
     facts
         What the first pass found.
     people
@@ -70,7 +73,7 @@ class LongTable(Private):
         if table.weighted:
             shape = (table.n_rows,)
             self._weights = FileArray(private / "weight", 0, NUMBER, shape)
-        self._table = table
+        self.origin = self._table = table
         if cache:
             table.close()
             self._table = DecodedTable(private, table, words=self.facts.words)
@@ -122,6 +125,18 @@ class LongTable(Private):
                 "rows each class has left; open the table again"
             )
         return self._targets
+
+    def read_owners(self) -> Iterator[tuple[int, Sequence[str], Index]]:
+        """Yield who owns the rows of Parquet files, a batch at a time.
+
+        For each batch its first position, people each once, and which of them owns each
+        row.
+        """
+        assert isinstance(self.origin, ParquetTable)
+        begin = 0
+        for ids in self.origin.read_owners():
+            yield begin, *find_owners(self.origin, ids, begin=begin)
+            begin += len(ids)
 
     def close(self) -> None:
         """Delete the private folder; the table and its models make no further pass."""

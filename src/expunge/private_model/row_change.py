@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Design, Index, Private
+from ..core.joined_rows import JoinedRows
 from ..core.rows import Rows, RowSource
 from ..core.sums import largest_norm
 from ..exceptions import InvalidInput
@@ -68,7 +69,8 @@ class RowChange(Private):
         """Return rows that are left, followed by those that come."""
         if self.added is None or not len(self.added):
             return left
-        assert isinstance(left, Rows), "rows that lie in files take in no others"
+        if not isinstance(left, Rows):
+            return JoinedRows(left, self.added)
         return join_rows(left, self.added)
 
     def count_in(self, account: Accountant) -> Accountant:

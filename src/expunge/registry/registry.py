@@ -186,7 +186,7 @@ class Registry:
         name: str,
         model: Any,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
@@ -205,7 +205,8 @@ class Registry:
         model
             An estimator of expunge; a clone of it is fitted.
         X, y
-            Training data.
+            Training data. A long table, or a ``Lake`` that says what is to be kept of
+            one, comes alone.
         subjects
             Whose row each is. Without it the model has no people: no request finds its
             rows, and nobody can be forgotten from it.
