@@ -4,8 +4,9 @@
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import Path
+from time import sleep
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,6 +119,13 @@ def require_retrained(registry: Registry, *names: str) -> None:
         model = private_model_of(registry, name)
         gap = model.answer.draft.theta - retrained(names, half=name == "half")
         assert np.linalg.norm(gap) <= model.answer.radius.value
+
+
+def today() -> date:
+    """Return the day; it is not about to end, so that a test does not meet midnight."""
+    while (now := datetime.now(UTC)).time() >= time(23, 59):
+        sleep(1.0)
+    return now.date()
 
 
 def set_clock(patch: pytest.MonkeyPatch, day: date) -> None:

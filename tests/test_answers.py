@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,12 @@ from tests.registries import (
     require_consistent,
     require_retrained,
     set_clock,
+    today,
 )
 
 PERSON, OTHER, STRANGER = "person 3", "person 5", "nobody 1"
-TODAY = datetime.now(UTC).date()
 DAY = timedelta(days=1)
-UNTIL = str(TODAY + 400 * DAY)
+UNTIL = str(today() + 400 * DAY)
 WITHOUT_ROWS = [one for one in RIGHTS if one != "rectify"]
 
 
@@ -93,7 +93,7 @@ class TestCancel:
             with pytest.raises(InvalidInput, match=f"is {stage}"):
                 registry.requests.refuse(request, "unfounded")
             with pytest.raises(InvalidInput, match=f"is {stage}"):
-                registry.requests.extend(request, "many", notified=TODAY)
+                registry.requests.extend(request, "many", notified=today())
         with pytest.raises(UnknownRequest):
             registry.requests.cancel(A_REQUEST)
 
@@ -162,25 +162,25 @@ class TestRefuse:
 class TestExtend:
     def test_once_and_stated(self, registry: Registry, waiting: str) -> None:
         before = registry.requests.status(waiting)
-        status = registry.requests.extend(waiting, "complex", notified=TODAY)
+        status = registry.requests.extend(waiting, "complex", notified=today())
         law = regime_named("gdpr")
         assert status.deadline > before.deadline and status.stage == "accepted"
-        later = extended_deadline(TODAY, law)
+        later = extended_deadline(today(), law)
         *_, entry = registry.ledger.entries()
         assert isinstance(entry, RequestExtended)
         assert (entry.request, entry.reason) == (waiting, "complex")
-        assert (entry.notified, entry.deadline) == (str(TODAY), str(later))
+        assert (entry.notified, entry.deadline) == (str(today()), str(later))
         with pytest.raises(InvalidInput, match="no law extends it twice"):
-            registry.requests.extend(waiting, "many", notified=TODAY)
+            registry.requests.extend(waiting, "many", notified=today())
         registry.requests.apply()
         receipt = receipt_of(registry, waiting)
         assert receipt.entry.deadline == str(later)
         said = receipt.handling.extended, receipt.handling.notified
-        assert said == ("complex", str(TODAY))
+        assert said == ("complex", str(today()))
         require_consistent(registry)
 
     def test_by_a_day_in_time(self, tmp_path: Path) -> None:
-        asked = TODAY - 10 * DAY
+        asked = today() - 10 * DAY
         first = deadline(asked, regime_named("ccpa"))
         with registry_at(tmp_path / "registry") as registry:
             (status,) = registry.requests.accept(
@@ -190,7 +190,7 @@ class TestExtend:
                 with pytest.raises(InvalidInput, match="must be told between"):
                     registry.requests.extend(status.request, "many", notified=day)
             with pytest.raises(InvalidInput, match="'complex', or because"):
-                registry.requests.extend(status.request, "busy", notified=TODAY)
+                registry.requests.extend(status.request, "busy", notified=today())
             with pytest.raises(InvalidInput, match="is not a day"):
                 registry.requests.extend(status.request, "many", notified="soon")
             assert registry.requests.status(status.request) == status
@@ -205,7 +205,7 @@ class TestExtend:
             (status,) = registry.requests.accept([Request((PERSON,))])
             with pytest.raises(InvalidInput):
                 registry.requests.extend(
-                    status.request, "many", notified=TODAY + 5 * DAY
+                    status.request, "many", notified=today() + 5 * DAY
                 )
             assert registry.requests.status(status.request) == status
             registry.requests.apply()  # and nothing is stuck
@@ -213,19 +213,19 @@ class TestExtend:
 
 class TestDeadlines:
     def test_submitted_in_the_past(self, registry: Registry) -> None:
-        asked = TODAY - 20 * DAY
+        asked = today() - 20 * DAY
         receipt = ask(registry, "erase", PERSON, submitted=asked)
         assert receipt.entry.submitted == str(asked)
-        assert receipt.entry.accepted == str(TODAY)
+        assert receipt.entry.accepted == str(today())
         assert receipt.entry.deadline == str(add_months(asked, 1))
 
     def test_long_past_it_is_overdue_at_once(self, registry: Registry) -> None:
-        asked = TODAY - 100 * DAY
+        asked = today() - 100 * DAY
         (status,) = registry.requests.accept([Request((PERSON,), submitted=asked)])
-        assert status.is_open and status.is_overdue and status.is_due(TODAY)
+        assert status.is_open and status.is_overdue and status.is_due(today())
         registry.requests.apply()
         done = registry.requests.status(status.request)
-        assert not done.is_open and not done.is_overdue and not done.is_due(TODAY)
+        assert not done.is_open and not done.is_overdue and not done.is_due(today())
         text = registry.requests.receipt(status.request) or ""
         assert "AFTER its deadline" in (
             check_receipt(text, registry.keys.public_pem()).says
@@ -235,7 +235,7 @@ class TestDeadlines:
         self, registry: Registry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (status,) = registry.requests.accept([Request((PERSON,))])
-        last = deadline(TODAY, regime_named("gdpr"))
+        last = deadline(today(), regime_named("gdpr"))
         set_clock(monkeypatch, last)
         assert not registry.requests.status(status.request).is_overdue
         assert status.is_due(last) and not status.is_due(last - DAY)
@@ -244,7 +244,7 @@ class TestDeadlines:
 
     def test_days_to_come_are_refused(self, registry: Registry) -> None:
         with pytest.raises(InvalidInput, match="which is after today"):
-            registry.requests.accept([Request((PERSON,), submitted=TODAY + DAY)])
+            registry.requests.accept([Request((PERSON,), submitted=today() + DAY)])
 
     def test_regimes(self, tmp_path: Path) -> None:
         with Registry.create(tmp_path / "r", regime="ccpa") as registry:
@@ -254,7 +254,7 @@ class TestDeadlines:
             assert (own.regime, other.regime) == ("ccpa", "uk-gdpr")
             registry.requests.apply()
             assert receipt_of(registry, own.request).entry.deadline == str(
-                TODAY + 45 * DAY
+                today() + 45 * DAY
             )
             with pytest.raises(InvalidInput, match="there is no regime"):
                 registry.requests.accept([Request((OTHER,), regime="law")])
@@ -339,7 +339,7 @@ class TestHandling:
         models = ("private states", "parameters of superseded releases")
         erased = ("rows", "keys of rows") if right in ("erase", "object") else ()
         assert handling.destroyed == (*erased, *models)
-        assert handling.backups_until == str(TODAY + 35 * DAY)
+        assert handling.backups_until == str(today() + 35 * DAY)
         kept = {"restrict": ("restriction", ""), "hold": ("legal-claims", UNTIL)}
         said = handling.retained, handling.retained_until
         assert said == kept.get(right, ("", ""))
@@ -419,4 +419,4 @@ def test_held_people_are_counted_apart(registry: Registry) -> None:
     assert where(registry, PERSON) == HELD
     for model in registry.status().models:
         assert model.n_people == (58 if model.name == "all" else 28)
-    assert date.fromisoformat(UNTIL) > TODAY
+    assert date.fromisoformat(UNTIL) > today()

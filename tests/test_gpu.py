@@ -18,7 +18,7 @@ from expunge.core import sums
 from expunge.core.arrays import UNIT_ROUNDOFF, Index, Vector, norm
 from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput, MissingExtra, Unsupported
-from expunge.gpu import DeviceRows, to_device
+from expunge.gpu import DeviceRows, functions, to_device
 from expunge.gpu import device as devices
 from expunge.gpu import rows as device_rows
 from expunge.gpu.arrays import DeviceArray
@@ -149,6 +149,41 @@ def test_sums_lose_no_more_than_their_additions(
     assert there.n_additions == 2048 + 5
     lost = abs(found - fsum(products))
     assert lost <= there.n_additions * UNIT_ROUNDOFF * fsum(map(abs, products))
+
+
+@pytest.mark.parametrize("n_columns", [1, 5, 6, 12, 17])
+def test_a_product_by_panels_is_the_whole_product(
+    n_columns: int, device: str, rng: np.random.Generator
+) -> None:
+    import torch
+
+    X, scale = rng.normal(size=(90, n_columns)), rng.normal(size=90)
+    there = [torch.as_tensor(part, device=device) for part in (X, scale)]
+    found = functions.weighted_gram(*there, panel=6).cpu().numpy()
+    expected = X.T @ (X * scale[:, None])
+    size = (X**2).T @ np.abs(scale)
+    near = 92 * UNIT_ROUNDOFF * np.sqrt(size[:, None] * size)
+    assert (np.abs(found - expected) <= 2.0 * near).all()
+    np.testing.assert_array_equal(found, found.T)
+
+
+def test_no_block_of_a_gradient_or_a_hessian_is_waited_for(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _short_blocks(monkeypatch)
+    objective, rows, there = _problem("logistic", device)
+    theta, n_waits = np.ones(rows.n_columns), []
+
+    def wait(array: DeviceArray) -> float:
+        n_waits.append(array.shape)
+        return float(array.tensor.item())
+
+    for name in ("__float__", "__bool__"):
+        monkeypatch.setattr(DeviceArray, name, wait)
+    sums.loss_gradient(objective.loss, there, theta=theta)
+    assert n_waits == [()]  # of six blocks, the value of the sum alone
+    sums.loss_hessian(objective.loss, there, theta=theta)
+    assert n_waits == [()]
 
 
 def test_radii_use_the_additions_of_the_device(

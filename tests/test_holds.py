@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Held rows: kept sealed for a stated reason, and gone on the day that this ends."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,11 @@ from tests.registries import (
     require_consistent,
     require_retrained,
     set_clock,
+    today,
 )
 
 PERSON, OTHER = "person 3", "person 5"
-TODAY = datetime.now(UTC).date()
-UNTIL = TODAY + timedelta(days=30)
+UNTIL = today() + timedelta(days=30)
 LATER = UNTIL + timedelta(days=1)
 
 
@@ -138,7 +138,7 @@ class TestHold:
             ({"reason": "research"}, "is not a day"),
             ({"reason": "research", "until": "soon"}, "is not a day"),
             (
-                {"reason": "research", "until": str(TODAY - timedelta(days=1))},
+                {"reason": "research", "until": str(today() - timedelta(days=1))},
                 "which is past",
             ),
         ],

@@ -3,7 +3,7 @@
 
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
@@ -32,12 +32,12 @@ from tests.registries import (
     require_consistent,
     require_retrained,
     set_clock,
+    today,
 )
 from tests.users import killed_at
 
 PERSON = "person 3"
-TODAY = datetime.now(UTC).date()
-UNTIL = str(TODAY + timedelta(days=30))
+UNTIL = str(today() + timedelta(days=30))
 STRIDE = 3  # every third call to the system, another beginning for each right
 
 
@@ -159,7 +159,7 @@ def test_a_hold_that_ends_is_stated_once(
     template = tmp_path / "template"
     with registry_at(template) as registry:
         prepare_held(registry)
-    set_clock(monkeypatch, TODAY + timedelta(days=31))
+    set_clock(monkeypatch, today() + timedelta(days=31))
 
     def work(folder: Path) -> None:
         with Registry.open(folder) as registry:

@@ -35,6 +35,7 @@ from expunge.core.prox import (
     scaled_prox,
     sweep_coordinates,
 )
+from expunge.core.rows import NARROW, Rows, block_sum
 from expunge.exceptions import NotPositiveDefinite
 from expunge.private_model.model import PrivateModel
 
@@ -203,6 +204,18 @@ class TestOneThread:
             assert self.counts(libraries) == {1}
         assert self.counts(libraries) == {2}
         with threads_for(SMALL_PRODUCT + 1):
+            assert self.counts(libraries) == {2}
+
+    def test_is_for_passes_over_narrow_rows(self, libraries: list[Any]) -> None:
+        def term(block: Rows) -> tuple[int]:
+            found.append(self.counts(libraries))
+            return (len(block),)
+
+        for n_columns, n_threads in ((NARROW, 1), (NARROW + 1, 2)):
+            found: list[set[int]] = []
+            rows = Rows(np.ones((5_000, n_columns)), np.ones(5_000), np.ones(5_000))
+            assert block_sum(term, rows) == (5_000,)
+            assert found == [{n_threads}] * 3
             assert self.counts(libraries) == {2}
 
     def test_ends_when_an_error_does(self, libraries: list[Any]) -> None:

@@ -2,7 +2,7 @@
 """A backup from before an answer: each right is answered again, and nobody returns."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,11 @@ from tests.registries import (
     require_consistent,
     require_retrained,
     set_clock,
+    today,
 )
 
 PERSON, OTHER, THIRD = "person 3", "person 5", "person 7"
-TODAY = datetime.now(UTC).date()
-UNTIL = TODAY + timedelta(days=30)
+UNTIL = today() + timedelta(days=30)
 
 
 def new_rows(name: str = PERSON) -> dict[str, NewRows]:
@@ -229,12 +229,12 @@ class TestWaiting:
     def test_an_extension_is_kept(self, registry: Registry, tmp_path: Path) -> None:
         (status,) = registry.requests.accept([Request((PERSON,))])
         backup = back_up(registry, tmp_path / "backup")
-        extended = registry.requests.extend(status.request, "many", notified=TODAY)
+        extended = registry.requests.extend(status.request, "many", notified=today())
         registry.close()
         with backup.restore() as again:
             assert again.requests.status(status.request) == extended
             with pytest.raises(InvalidInput, match="no law extends it twice"):
-                again.requests.extend(status.request, "many", notified=TODAY)
+                again.requests.extend(status.request, "many", notified=today())
             again.requests.apply()
             require_consistent(again)
 
@@ -290,7 +290,7 @@ class TestDamagedJournals:
         (extended, cancelled, refused, waiting) = registry.requests.accept(
             [Request((f"person {i}",)) for i in (10, 11, 12, 13)]
         )
-        registry.requests.extend(extended.request, "complex", notified=TODAY)
+        registry.requests.extend(extended.request, "complex", notified=today())
         registry.requests.cancel(cancelled.request)
         registry.requests.refuse(refused.request, "unfounded")
         left = registry.models.ship("all", tmp_path / "model.safetensors")

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Beside the calls, a window's requests are applied and the trail is sealed."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from threading import Event
 from time import monotonic
 
 import pytest
@@ -9,10 +13,12 @@ import pytest
 from expunge.exceptions import Busy
 from expunge.ledger import TrailSealed
 from expunge.registry import Registry, Request, access, context
+from expunge.registry.models import RegistryModels
 from expunge.service import applying
 from expunge.service.applying import Applier
 from expunge.service.windows import Windows
 
+from .registries import registry_at
 from .services import PATIENCE
 
 ID = "0123456789abcdef0123456789abcdef"
@@ -74,3 +80,46 @@ def test_requests_are_applied_after_the_clock_was_ahead(
     wait_until(lambda: len(moments) > 1)
     applier.close(PATIENCE)
     assert moments[1] < moments[0]
+
+
+ACCEPTING = """
+import sys
+from starlette.testclient import TestClient
+from expunge.registry import Registry
+from expunge.service.app import create_app
+from expunge.service.settings import ServiceSettings
+with Registry.open(sys.argv[1]) as registry:
+    _, secret = registry.access.create("desk", ["request"], days=1)
+    settings = ServiceSettings(applies=False)
+    with TestClient(create_app(registry, settings)) as client:
+        client.headers["Authorization"] = f"Bearer {secret}"
+        assert client.get("/readyz").status_code == 200
+        asked = {"people": [{"id": "person 3"}]}
+        made = client.post("/api/v1/requests", json=asked)
+        assert made.status_code == 201, made.text
+        seen = client.get(f"/api/v1/requests/{made.json()['id']}")
+        assert seen.json()["state"] == "pending"
+print("scipy" in sys.modules)
+"""
+
+
+def test_requests_are_accepted_without_the_mathematics(tmp_path: Path) -> None:
+    registry_at(tmp_path / "registry").close()
+    done = subprocess.run(
+        [sys.executable, "-c", ACCEPTING, tmp_path / "registry"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.endswith("False\n"), done.stderr
+
+
+def test_the_mathematics_is_imported_beside_the_first_calls(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = Event()
+    monkeypatch.setattr(RegistryModels, "prepare", lambda self: called.set())
+    applier = Applier(registry, Windows(3600))
+    applier.start()
+    assert called.wait(PATIENCE)
+    applier.close(PATIENCE)

@@ -1,45 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays: the types that travel between modules, their norms, and what stays private.
+"""Arrays: the types that travel between modules, and their norms.
 
 The square of 1e-163 is zero in floating point, so a bound made of such squares would be
 zero too, and wrong. Norms are therefore scaled before squaring where that matters, and
 rows, factors and weights beyond 1e-50 and 1e50 are refused. Inside that range, every
 product in a bound stays far from the ends of the range of floats, or ``UNDERFLOW`` pays
 for what it can lose there. Derived in docs/decisions/0021-range-of-numbers.md.
-
-``Private`` is the base of noise-free values. They show no figure when printed or
-in a notebook, and cannot be pickled or deep-copied, so none slips out in a log line, a
-saved notebook, an error, a cache or a queue.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
-from functools import cache
 from math import inf, sqrt
-from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csc_array, csr_array
 
-from ..display.cards import make_private_card
-from ..exceptions import InvalidInput, NotConverged
+from ..exceptions import NotConverged
+from .values import LARGEST as LARGEST
+from .values import SMALLEST as SMALLEST
+from .values import UNDERFLOW as UNDERFLOW
+from .values import Private as Private
+from .values import replace_fields as replace_fields
+from .values import require_magnitude as require_magnitude
 
 Index: TypeAlias = NDArray[np.intp]
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 Design: TypeAlias = NDArray[np.float64] | csr_array[Any, tuple[int, int]]
-Value = TypeVar("Value")
-SMALLEST, LARGEST = 1e-50, 1e50
 UNIT_ROUNDOFF = 2.0**-53
 # A bound times this is not lowered by the few roundings in computing it.
 SAFETY = 1.0 + 1e-12
-# The smallest normal number. A product that falls below it is off by 2^-1075 at most,
-# so that this pays for 2^53 of them.
-UNDERFLOW = 2.0**-1022
 # Squares in between were computed without an underflow or overflow that matters.
 LEAST_SQUARE, LARGEST_SQUARE = 1e-200, 1e200
 # Sparse rows whose entries are squared together.
@@ -51,44 +45,6 @@ def write_lock(shared: Any) -> threading.RLock:
     # One call that no thread can divide: two first users get the same lock.
     lock: threading.RLock = shared.__dict__.setdefault("_lock", threading.RLock())
     return lock
-
-
-class Private:
-    """A value that stays in the process that made it."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(private)"
-
-    def _repr_html_(self) -> str:
-        return make_private_card(type(self).__name__).to_html()
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Refuse to be pickled."""
-        raise TypeError(
-            f"{type(self).__name__} is private and noise-free: it cannot be pickled "
-            "or copied; only a release may leave"
-        )
-
-
-def replace_fields(value: Value, **changes: object) -> Value:
-    """Return a frozen dataclass with these fields changed, for one without checks.
-
-    What ``dataclasses.replace`` does, at a third of the time: a removal is as fast as
-    the few microseconds around its products.
-    """
-    kind: Any = type(value)
-    new: Value = object.__new__(kind)
-    put = object.__setattr__
-    for name in _field_names(kind):
-        put(new, name, changes[name] if name in changes else getattr(value, name))
-    return new
-
-
-@cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
 
 
 def norm(v: Vector) -> float:
@@ -163,14 +119,6 @@ def may_share_memory(X: Any, other: Any) -> bool:
 
 def _memory_of(X: Any) -> tuple[Any, ...]:
     return (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr)
-
-
-def require_magnitude(name: str, value: float) -> None:
-    """Raise InvalidInput unless a factor lies in the range of what is taken."""
-    if not SMALLEST <= value <= LARGEST:
-        raise InvalidInput(
-            f"{name}={value}; it must be between {SMALLEST:g} and {LARGEST:g}"
-        )
 
 
 @contextmanager

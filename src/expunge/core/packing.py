@@ -6,48 +6,33 @@ file cannot make anything else run. Numbers keep every bit, and symmetric matric
 order in memory, so that a model that was read goes on to the last bit. Only the lower
 triangle of such a matrix is written: the upper one may be older, and their difference
 would be the outer products of removed rows.
-
-JSON data have one spelling, the canonical form of RFC 8785. That of a mapping or a list
-is made up of the spellings of its parts, so what is known of them need not be computed
-again.
 """
 
-import json
 from collections.abc import Mapping, MutableMapping
 from dataclasses import fields
-from json.encoder import encode_basestring
 from math import isfinite
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
-import rfc8785
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import lapack
 
-from ..exceptions import InvalidInput, Unsupported
+from ..exceptions import Unsupported
 from .blocks import Blocks
+from .json_text import LARGEST_INTEGER
 from .linalg import Symmetric
+from .values import NOT_STORED as NOT_STORED
+from .values import stored as stored
+from .values import stored_kinds
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
-Class = TypeVar("Class", bound=type)
 
 NUMBERS = {
     np.dtype(name)
     for name in "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 "
     "uint64 bool".split()
 }
-LARGEST_INTEGER = 2**53 - 1  # that a double holds exactly, as JSON numbers are
-# Metadata of a field that is not written, and gets its default when it is read.
-NOT_STORED: Mapping[str, Any] = {"stored": False}
-
-_STORED: dict[str, type] = {}
-
-
-def stored(kind: Class) -> Class:
-    """Mark a dataclass, or a document, as one that files may hold."""
-    _STORED[kind.__name__] = kind
-    return kind
 
 
 def pack(value: Any, place: str, *, arrays: Arrays) -> Any:
@@ -97,7 +82,7 @@ def _pack_items(items: Mapping[str, Any], place: str, *, arrays: Arrays) -> Any:
 def _pack_object(value: Any, place: str, *, arrays: Arrays) -> Any:
     """Return one of the package's values by its class and fields."""
     kind = type(value)
-    if _STORED.get(kind.__name__) is not kind:
+    if stored_kinds().get(kind.__name__) is not kind:
         raise Unsupported(
             f"{kind.__name__} is not part of expunge and cannot be saved; use one of "
             "the package's own losses, penalties and mechanisms, or keep the model in "
@@ -138,11 +123,11 @@ def _pack_array(value: Any, place: str, *, arrays: Arrays) -> Any:
 
 def _read_object(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     items = {name: unpack(part, arrays) for name, part in data["fields"].items()}
-    return _STORED[data["class"]](**items)
+    return stored_kinds()[data["class"]](**items)
 
 
 def _read_document(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    kind: Any = _STORED[data["document"]]
+    kind: Any = stored_kinds()[data["document"]]
     return kind.from_json(data["text"])
 
 
@@ -190,91 +175,3 @@ _READERS: Mapping[str, Any] = {
     "array": _read_array,
     "words": _read_words,
 }
-
-
-def dumps(value: object) -> str:
-    """Return the canonical JSON (RFC 8785) of mappings, sequences and plain values.
-
-    Bytes are written in hexadecimal. Raises InvalidInput for what has no spelling.
-    """
-    try:
-        text = _spell(value)
-        text.encode()
-        return text
-    except UnicodeEncodeError:
-        reason = "it holds text with lone surrogates"
-    except rfc8785.IntegerDomainError:
-        reason = "an integer is beyond 2^53 - 1; write it as a string"
-    except rfc8785.FloatDomainError:
-        reason = "a number is NaN or infinite"
-    except rfc8785.CanonicalizationError:
-        reason = "it holds something that is not JSON"
-    # The errors above quote the value, which may be private.
-    raise InvalidInput(f"this cannot be written as canonical JSON: {reason}")
-
-
-def _spell(value: Any) -> str:
-    """Return the canonical JSON of a value.
-
-    Python's own encoder of strings escapes what RFC 8785 does, and nothing else. The
-    package of that name writes numbers, and refuses what is no JSON.
-    """
-    kind = type(value)
-    if kind is str:
-        return encode_basestring(value)
-    if kind is dict or isinstance(value, Mapping):
-        # Of ASCII the code units are the letters.
-        plain = all(type(name) is str and name.isascii() for name in value)
-        names = sorted(value) if plain else sorted(value, key=_utf16)
-        inner = [f"{encode_basestring(name)}:{_spell(value[name])}" for name in names]
-        return f"{{{','.join(inner)}}}"
-    if kind is list or kind is tuple or isinstance(value, list | tuple):
-        return f"[{','.join(map(_spell, value))}]"
-    if isinstance(value, bytes):
-        return f'"{value.hex()}"'
-    return rfc8785.dumps(value).decode()
-
-
-def _utf16(name: Any) -> bytes:
-    """Return what the names of fields are sorted by: their UTF-16 code units."""
-    if not isinstance(name, str):
-        raise rfc8785.CanonicalizationError("a name that is no text")
-    return name.encode("utf-16-be")
-
-
-def loads(text: str | bytes, name: str) -> dict[str, Any]:
-    """Return the one JSON object in the text, or raise InvalidInput.
-
-    Integers beyond 2^53 - 1 come back as floats: only a float is spelled like that.
-    """
-    try:
-        found = json.loads(
-            text,
-            object_pairs_hook=_refuse_duplicates,
-            parse_constant=_refuse_constant,
-            parse_int=_read_integer,
-        )
-    except (ValueError, RecursionError) as error:
-        # The error of the parser quotes positions, never the text.
-        raise InvalidInput(f"{name}: not a JSON document: {error}") from None
-    if not isinstance(found, dict):
-        raise InvalidInput(f"{name}: the JSON must be an object with named fields")
-    return found
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key given twice: readers would differ on which one counts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a field is given twice")
-    return found
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _read_integer(text: str) -> int | float:
-    """Return the number that digits spell: a float where an integer is refused."""
-    real = float(text)
-    return int(text) if abs(real) <= LARGEST_INTEGER else real

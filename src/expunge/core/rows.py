@@ -30,6 +30,7 @@ of the additions *within* a block is that of BLAS.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -39,11 +40,15 @@ from scipy import sparse
 
 from ..exceptions import InvalidInput, Unsupported
 from .arrays import Design, Index, Matrix, Vector, row_norms, slice_rows
+from .linalg import one_thread
 from .packing import NOT_STORED, stored
 
 # 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
+# Columns up to which two threads of BLAS gain nothing on a block, and lose much where
+# one of them waits for a processor. The bits are the same.
+NARROW = 128
 Value = TypeVar("Value")
 Terms = TypeVar("Terms", bound=tuple[Any, ...])
 
@@ -90,7 +95,9 @@ class RowSource(ABC):
 
     def sum_blocks(self, term: Callable[["Rows"], Terms]) -> Terms:
         """Return the sum of a term over the blocks, in the order stated above."""
-        return pairwise_sum(self.map_blocks(term))
+        narrow = self.n_columns <= NARROW
+        with one_thread if narrow else nullcontext():
+            return pairwise_sum(self.map_blocks(term))
 
 
 AnyRows = TypeVar("AnyRows", bound=RowSource)
@@ -205,11 +212,16 @@ def in_memory(rows: RowSource, purpose: str = "this") -> Rows:
 class Largest:
     """A figure of a block of which the largest counts: sums keep the larger one."""
 
-    value: float
+    value: Any
 
     def __add__(self, other: "Largest") -> "Largest":
-        """Return the larger of two."""
-        return Largest(max(self.value, other.value))
+        """Return the larger of two, or NaN if one is."""
+        return Largest(np.maximum(self.value, other.value))
+
+
+def number(value: Any) -> Any:
+    """Return a sum of a block as a float; one on a device as it is, not waited for."""
+    return float(value) if isinstance(value, float | np.generic) else value
 
 
 def block_sum(term: Callable[[Rows], Terms], rows: RowSource) -> Terms:
@@ -243,7 +255,7 @@ def block_sums(
 
 def block_max(term: Callable[[Rows], float], rows: RowSource) -> float:
     """Return the largest of what ``term`` makes of blocks, zero if there is none."""
-    return max(rows.map_blocks(term), default=0.0)
+    return float(max(rows.map_blocks(term), default=0.0))
 
 
 def pairwise_sum(terms: Iterable[Terms]) -> Terms:

@@ -25,7 +25,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.packing import dumps, loads, pack, unpack
+from ..core.json_text import dumps, loads
+from ..core.packing import pack, unpack
 from ..disk import (
     ANYONE,
     OWNER_ALONE,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Private
 from ..exceptions import Unsupported
 from .device import load_torch
-from .functions import FUNCTIONS, UFUNCS, largest, smallest, total
+from .functions import FUNCTIONS, UFUNCS, largest, smallest, total, weighted_gram
 
 
 class DeviceArray(NDArrayOperatorsMixin, Private):
@@ -136,6 +136,10 @@ class DeviceArray(NDArrayOperatorsMixin, Private):
         """Return the sum, of all or along an axis."""
         return DeviceArray(total(self.tensor, axis, keepdims=keepdims))
 
+    def weighted_gram(self, scale: "DeviceArray") -> "DeviceArray":
+        """Return X' diag(scale) X of these rows."""
+        return DeviceArray(weighted_gram(self.tensor, scale.tensor))
+
     def any(self) -> "DeviceArray":
         """Return whether one is true."""
         return DeviceArray(self.tensor.any())
@@ -154,7 +158,8 @@ def _to_tensor(value: Any, device: Any) -> Any:
         whole = isinstance(value, int | np.integer)
         kind = torch.int64 if whole else torch.float64
         return torch.full((), value, dtype=kind, device=device)
-    return torch.as_tensor(np.asarray(value), device=device)
+    # Copied from ordinary memory before the call returns, but not waited for.
+    return torch.as_tensor(np.asarray(value)).to(device, non_blocking=True)
 
 
 def _to_tensors(value: Any, device: Any) -> Any:

@@ -14,6 +14,9 @@ from .device import load_torch
 
 Tensor: TypeAlias = Any
 
+# Columns of a panel: of 1024 columns, four panels take 10/16 of the products.
+PANEL = 256
+
 # By the names of NumPy, or SciPy, and of torch.
 UFUNCS = {
     "absolute": "abs",
@@ -73,8 +76,27 @@ def total(x: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Tens
     return x.sum() if axis is None else x.sum(dim=axis, keepdim=keepdims)
 
 
+def weighted_gram(X: Tensor, scale: Tensor, *, panel: int = PANEL) -> Tensor:
+    """Return X' diag(scale) X by panels of columns.
+
+    What lies above the diagonal is copied from below: the product is symmetric.
+    """
+    scaled, width = X * scale[:, None], int(X.shape[1])
+    product = X.new_empty((width, width))
+    for begin in range(0, width, panel):
+        end = min(begin + panel, width)
+        part = X[:, begin:].T @ scaled[:, begin:end]
+        top = part[: end - begin].tril()
+        product[begin:end, begin:end] = top + top.tril(-1).T
+        product[end:, begin:end] = part[end - begin :]
+        product[begin:end, end:] = part[end - begin :].T
+    return product
+
+
 def _einsum(subscripts: str, *operands: Tensor) -> Tensor:
     if subscripts == "ij,ij->i":  # torch would call a product for each row
+        if operands[0] is operands[1]:  # squares that are nowhere written down
+            return load_torch().linalg.vector_norm(operands[0], dim=1).square()
         return (operands[0] * operands[1]).sum(dim=1)
     return load_torch().einsum(subscripts, *operands)
 

@@ -20,7 +20,7 @@ from scipy import sparse
 
 from ..core.arrays import Index, Private, Vector
 from ..core.objective import Objective, check_weights
-from ..core.rows import Rows, RowSource, Terms, Value, pairwise_sum
+from ..core.rows import Largest, Rows, RowSource, Terms, Value, pairwise_sum
 from ..exceptions import InvalidInput, Unsupported
 from .arrays import DeviceArray
 from .device import load_torch, report_memory, require_device, require_memory
@@ -159,10 +159,14 @@ class DeviceRows(Private, RowSource):
 
 
 def _to_host(part: Any) -> Any:
-    """Return a part of a sum, or several together, with host arrays."""
+    """Return a part of a sum, or several together, with host arrays and floats."""
     if isinstance(part, tuple):
         return type(part)(map(_to_host, part))
-    return np.asarray(part) if isinstance(part, DeviceArray) else part
+    if isinstance(part, Largest):
+        return Largest(_to_host(part.value))
+    if not isinstance(part, DeviceArray):
+        return part
+    return np.asarray(part) if part.ndim else float(part)
 
 
 def to_device(

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Index
 from ..exceptions import InvalidInput
 from .npy import FileArray
-from .raw_table import RawRows, RawTable, runs_of
-
-NUMBER = np.dtype(np.float64)
+from .raw_table import NUMBER, RawRows, RawTable, runs_of
 
 
 class DecodedTable(RawTable):

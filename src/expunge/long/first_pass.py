@@ -168,8 +168,11 @@ class _Targets:
     def _count(self, y: NDArray[Any], weighted: NDArray[np.bool] | None) -> None:
         if self._rows is None:
             return
-        self._rows.update(y.tolist())
-        self._weighted.update((y if weighted is None else y[weighted]).tolist())
+        counts = _count_values(y)
+        self._rows.update(counts)
+        self._weighted.update(
+            counts if weighted is None else _count_values(y[weighted])
+        )
         if len(self._rows) > MOST_CLASSES:
             self._rows, self._weighted = None, Counter()
 
@@ -186,6 +189,14 @@ class _Targets:
                 "column you mean?"
             )
         return np.array([self._codes[word] for word in y.tolist()], dtype=np.float64)
+
+
+def _count_values(y: NDArray[Any]) -> Counter[Any]:
+    """Return how often each value occurs."""
+    if y.dtype.kind not in "biuf":
+        return Counter(y.tolist())
+    values, counts = np.unique(y, return_counts=True)
+    return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
 def find_owners(

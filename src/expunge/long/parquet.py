@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..core.packing import stored
 from ..exceptions import InvalidInput, needing
 from .memory import rows_at_once
-from .raw_table import RawRows, RawTable
+from .raw_table import NUMBER, RawRows, RawTable
 
 BUFFER_BYTES = 1 << 16
 MAGIC_BYTES = 8  # the length of the footer, and the magic word
@@ -127,6 +127,16 @@ class ParquetTable(RawTable):
 
         Reading on from where the last call ended costs no second look at a row group.
         """
+        columns = self._read_columns(begin, end, subjects=subjects)
+        return self._collect(columns, dtype=self.dtype, ones=0)
+
+    def read_design(self, begin: int, end: int, *, intercept: bool) -> RawRows:
+        """Return the rows as passes use them, filled in once."""
+        columns = self._read_columns(begin, end, subjects=False)
+        return self._collect(columns, dtype=NUMBER, ones=int(intercept))
+
+    def _read_columns(self, begin: int, end: int, *, subjects: bool) -> dict[str, Any]:
+        """Return the columns from one position to another."""
         # Taken while it is in use: another thread makes its own.
         cursor, self._cursor = self._cursor, None
         if begin == 0 or cursor is None or not cursor.can_go_to(begin, subjects):
@@ -134,9 +144,9 @@ class ParquetTable(RawTable):
                 cursor.close()
             self.require_unchanged()
             cursor = _Cursor(self, begin, subjects=subjects)
-        raw = cursor.take(begin, end)
+        columns = cursor.take(begin, end)
         self._cursor = cursor
-        return raw
+        return columns
 
     def require_unchanged(self) -> None:
         """Raise InvalidInput if a file is not what it was when it was opened."""
@@ -217,12 +227,15 @@ class ParquetTable(RawTable):
         """Return the first position in the row group of a position."""
         return self._begins[self.group_at(position)]
 
-    def collect(self, columns: dict[str, Any]) -> RawRows:
-        """Return columns of equal length as rows."""
+    def _collect(
+        self, columns: dict[str, Any], *, dtype: np.dtype[Any], ones: int
+    ) -> RawRows:
+        """Return columns of equal length as rows, followed by columns of ones."""
         target, weight = self._columns.target, self._columns.weight
-        X = np.empty((len(columns[target]), self.n_features), dtype=self.dtype)
+        X = np.empty((len(columns[target]), self.n_features + ones), dtype=dtype)
         for place, name in enumerate(self.names):
             X[:, place] = columns[name]
+        X[:, self.n_features :] = 1.0
         weights = None if weight is None else columns[weight].astype(np.float64)
         subject = self._columns.subject
         owners = None if subject is None else columns.get(subject)
@@ -247,19 +260,18 @@ class _Cursor:
             return False
         return self._table.begin_of(position) <= self._position
 
-    def take(self, begin: int, end: int) -> RawRows:
-        """Return the rows from one position, here or further on, to another."""
+    def take(self, begin: int, end: int) -> dict[str, Any]:
+        """Return the columns from one position, here or further on, to another."""
         while self._position < begin:
             self._advance(begin - self._position)
         parts = []
         while self._position < end:
             parts.append(self._advance(end - self._position))
         if len(parts) == 1:
-            return self._table.collect(parts[0])
-        joined = {
+            return parts[0]
+        return {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }
-        return self._table.collect(joined)
 
     def close(self) -> None:
         """Close the file that is open."""

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
 
+NUMBER = np.dtype(np.float64)
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RawRows:
@@ -57,6 +59,17 @@ class RawTable(ABC):
     @abstractmethod
     def read(self, begin: int, end: int, *, subjects: bool = False) -> RawRows:
         """Return the rows from one position to another, the last one excluded."""
+
+    def read_design(self, begin: int, end: int, *, intercept: bool) -> RawRows:
+        """Return the rows as passes use them: float64, perhaps with a column of ones.
+
+        Their arrays are nobody else's.
+        """
+        raw = self.read(begin, end)
+        X = np.empty((len(raw), self.n_features + intercept))
+        X[:, : self.n_features] = raw.X
+        X[:, self.n_features :] = 1.0
+        return RawRows(X, raw.y, raw.weight)
 
     @abstractmethod
     def require_unchanged(self) -> None:

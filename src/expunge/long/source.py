@@ -191,6 +191,16 @@ class SourceTable(RawTable):
         there[self._dropped[before:until] - begin] = False
         return _spread(raw, there)
 
+    def read_design(self, begin: int, end: int, *, intercept: bool) -> RawRows:
+        """Return the rows as passes use them; what was dropped is zero."""
+        before, until = np.searchsorted(self._dropped, [begin, end]).tolist()
+        if before != until:
+            return super().read_design(begin, end, intercept=intercept)
+        with self._explain():
+            return self._table.read_design(
+                begin - before, end - until, intercept=intercept
+            )
+
     def require_unchanged(self) -> None:
         """Raise InvalidInput if a file is not what it was when it was opened."""
         with self._explain():

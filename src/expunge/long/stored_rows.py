@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Vector
 from ..core.rows import Rows, RowSource, pairwise_sum
 from .npy import FileArray
-from .raw_table import RawRows, RawTable, require_positions, runs_of
+from .raw_table import RawTable, require_positions, runs_of
 
 Value = TypeVar("Value")
 NO_ROWS: Index = np.array([], dtype=np.intp)
@@ -73,7 +73,7 @@ class StoredRows(RowSource):
         begin = number * self.block_rows
         end = min(begin + self.block_rows, self.table.n_rows)
         some = slice(*np.searchsorted(self.absent, [begin, end]))
-        return self._see(self.table.read(begin, end), gone=self.absent[some] - begin)
+        return self._see(begin, end, gone=self.absent[some] - begin)
 
     def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
         """Yield what a term makes of each block, in order."""
@@ -89,9 +89,7 @@ class StoredRows(RowSource):
         """Return the rows at these positions, in memory."""
         require_positions(positions, self.table.n_rows)
         places, back = np.unique(positions, return_inverse=True)
-        parts = [
-            self._see(self.table.read(begin, end)) for begin, end in runs_of(places)
-        ]
+        parts = [self._see(begin, end) for begin, end in runs_of(places)]
         joined = Rows(
             np.concatenate([np.asarray(part.X) for part in parts]),
             np.concatenate([part.y for part in parts]),
@@ -99,12 +97,11 @@ class StoredRows(RowSource):
         )
         return joined.take(back)
 
-    def _see(self, raw: RawRows, *, gone: Index = NO_ROWS) -> Rows:
+    def _see(self, begin: int, end: int, *, gone: Index = NO_ROWS) -> Rows:
         """Return rows of the table as the model sees them, in arrays of their own."""
-        n_rows, width = raw.X.shape
-        X = np.ones((n_rows, width + self.intercept))
-        X[:, :width] = raw.X
-        weight = np.ones(n_rows) if raw.weight is None else raw.weight.copy()
+        raw = self.table.read_design(begin, end, intercept=self.intercept)
+        X, n_rows = raw.X, len(raw)
+        weight = np.ones(n_rows) if raw.weight is None else raw.weight
         if not gone.size:
             return Rows(X, self._code(raw.y), weight)
         # What is written over a target need not be one.

@@ -23,11 +23,11 @@ from ..core.objective import Objective
 from ..core.rows import BLOCK_ROWS
 from ..exceptions import InvalidInput
 from ..promise.noise import SECRET_BYTES, random_bytes
-from .decoded import NUMBER, DecodedTable
+from .decoded import DecodedTable
 from .first_pass import FirstPass, find_owners, look_through
 from .npy import FileArray
 from .parquet import ParquetTable
-from .raw_table import RawTable, require_positions, runs_of
+from .raw_table import NUMBER, RawTable, require_positions, runs_of
 from .stored_rows import StoredRows, sum_weights
 
 

@@ -30,8 +30,7 @@ from functools import singledispatch
 from math import hypot, inf, isfinite
 from typing import Literal, TypeAlias, final
 
-from ..core.arrays import replace_fields
-from ..core.packing import stored
+from ..core.values import replace_fields, stored
 from ..exceptions import InvalidInput, NotCertifiable, ScheduleExhausted, Unsupported
 from .budget import Budget, epsilon_of
 from .noise import Source

@@ -28,10 +28,7 @@ from numbers import Integral, Real
 from typing import Literal, TypeAlias, get_args
 from weakref import WeakValueDictionary
 
-from scipy.special import log_ndtr
-
-from ..core.arrays import UNDERFLOW, require_magnitude
-from ..core.packing import stored
+from ..core.values import UNDERFLOW, require_magnitude, stored
 from ..exceptions import InvalidInput
 from .sampler import VARIATION
 
@@ -63,13 +60,20 @@ def delta_of(mu: float, epsilon: float) -> float:
     _require_epsilon(epsilon)
     if mu in (0.0, inf):
         return 0.0 if mu == 0.0 else 1.0
-    inside = float(log_ndtr(-epsilon / mu + 0.5 * mu))
-    outside = epsilon + float(log_ndtr(-epsilon / mu - 0.5 * mu))
+    inside = _log_phi(-epsilon / mu + 0.5 * mu)
+    outside = epsilon + _log_phi(-epsilon / mu - 0.5 * mu)
     if inside == -inf:  # below the smallest float
         return UNDERFLOW
     slack = ROUNDING * (1.0 + abs(inside) + epsilon)
     delta = exp(inside) * (max(0.0, -expm1(outside - inside)) + slack)
     return min(1.0, delta + UNDERFLOW)
+
+
+def _log_phi(x: float) -> float:
+    """Return the logarithm of the normal distribution function."""
+    from scipy.special import log_ndtr  # a service starts before it is imported
+
+    return float(log_ndtr(x))
 
 
 def mu_of(epsilon: float, delta: float) -> float:

@@ -36,7 +36,7 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias
 
-from ..core.packing import LARGEST_INTEGER, dumps, loads
+from ..core.json_text import LARGEST_INTEGER, dumps, loads
 from ..exceptions import InvalidInput
 
 Schema: TypeAlias = Mapping[str, Any]

@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from math import inf, isfinite, isnan
 from typing import Protocol
 
-from ..core.arrays import UNDERFLOW, require_magnitude
 from ..core.objective import Objective
+from ..core.values import UNDERFLOW, require_magnitude
 from ..exceptions import InvalidInput, Unsupported
 from .budget import mu_of
 

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from numbers import Real
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from ..core.objective import Objective
-from ..core.packing import stored
+from ..core.values import stored
 from ..exceptions import InvalidInput, Unsupported
 from .accountant import Accountant, Claim, Selection, is_permitted
 from .canonical import (
@@ -46,6 +45,9 @@ from .scope import (
     Scope,
     assumptions_of,
 )
+
+if TYPE_CHECKING:  # SciPy takes a while to import, and a ledger is read without it
+    from ..core.objective import Objective
 
 Status: TypeAlias = Literal["certified", "radius-only"]
 RowNorm: TypeAlias = Literal["declared", "measured"]
@@ -239,7 +241,7 @@ class Certificate(PromiseCard, Document):
 
 def certify(
     accountant: Accountant,
-    objective: Objective,
+    objective: "Objective",
     *,
     scope: Scope,
     noise_source: Source | None,
@@ -276,7 +278,7 @@ def certify(
 @lru_cache(maxsize=64)
 def _make_template(
     accountant: Accountant,
-    objective: Objective,
+    objective: "Objective",
     *,
     scope: Scope,
     noise_source: Source | None,
@@ -341,7 +343,7 @@ def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[st
     return tuple(sentence for sentence, applies in reasons.items() if applies)
 
 
-def describe(objective: Objective) -> dict[str, Any]:
+def describe(objective: "Objective") -> dict[str, Any]:
     """Return an objective as plain JSON data.
 
     Its fields by name, and whether it needs rows of every class. It states alpha or, if

@@ -17,15 +17,17 @@ from collections.abc import Callable
 from copy import copy
 from math import frexp
 from threading import Condition, Lock
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from weakref import WeakSet
 
 import numpy as np
 
-from ..core.arrays import Vector
 from ..exceptions import InvalidInput, needing
 from .budget import Budget, SecureSource
 from .sampler import TableSampler
+
+if TYPE_CHECKING:  # SciPy takes a while to import, and a key is drawn without it
+    from ..core.arrays import Vector
 
 Source: TypeAlias = Literal["secure", "opendp", "seeded"]
 Integers: TypeAlias = Callable[[list[int]], list[int]]
@@ -50,7 +52,7 @@ class Noise(Protocol):
     def source(self) -> Source:
         """Where the randomness comes from, as the certificate names it."""
 
-    def draw(self, n_parameters: int) -> Vector:
+    def draw(self, n_parameters: int) -> "Vector":
         """Return one vector of noise, multiples of the grid; use it once."""
 
 
@@ -88,7 +90,7 @@ class SeededNoise:
         noise._generator = np.random.default_rng([self._seed, number])
         return noise
 
-    def draw(self, n_parameters: int) -> Vector:
+    def draw(self, n_parameters: int) -> "Vector":
         """Return the next vector of the sequence."""
         _require_parameters(n_parameters)
         steps = self._generator.normal(0.0, self._scale, n_parameters)
@@ -143,7 +145,7 @@ class SecureNoise:
         with self._turn, self._changed:
             self._refill(n_parameters)
 
-    def draw(self, n_parameters: int) -> Vector:
+    def draw(self, n_parameters: int) -> "Vector":
         """Return one fresh vector, at once if one of this size is ready."""
         _require_parameters(n_parameters)
         # One caller at a time: another may want another size.
@@ -210,7 +212,7 @@ def pool_size(n_parameters: int) -> int:
     return max(SMALLEST_POOL, min(LARGEST_POOL, POOL_NUMBERS // n_parameters))
 
 
-def _make_sampler(source: SecureSource, scale: float) -> Callable[[int], Vector]:
+def _make_sampler(source: SecureSource, scale: float) -> "Callable[[int], Vector]":
     """Return what draws discrete Gaussians of this deviation."""
     if source == "opendp":
         return OpenDpSampler(scale)
@@ -236,7 +238,7 @@ class OpenDpSampler:
         space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
         self._integers: Integers = make_gaussian(*space, scale=scale)
 
-    def __call__(self, size: int) -> Vector:
+    def __call__(self, size: int) -> "Vector":
         """Return this many independent draws, in pieces between which you may fork."""
         draws: list[int] = []
         while len(draws) < size:
@@ -327,7 +329,7 @@ def noise_for(noise: Noise | None, number: int) -> Noise | None:
     return noise.at(number) if isinstance(noise, SeededNoise) else noise
 
 
-def round_to_grid(theta: Vector, grid: float) -> Vector:
+def round_to_grid(theta: "Vector", grid: float) -> "Vector":
     """Return the nearest vector whose entries are multiples of the grid, exactly.
 
     It moves theta by at most sqrt(d) grid / 2, which the radius budget pays for.

@@ -25,7 +25,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import exp, expm1, inf, isfinite, sqrt
-from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -60,10 +59,8 @@ from .rounding import (
     sum_error,
     underflow_error,
 )
+from .verification import RadiusKind
 
-RadiusKind: TypeAlias = Literal[
-    "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
-]
 # Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
 SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
 

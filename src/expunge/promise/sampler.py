@@ -21,13 +21,15 @@ from collections.abc import Callable
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from math import ceil, sqrt
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import Vector
 from ..exceptions import InvalidInput
+
+if TYPE_CHECKING:  # SciPy takes a while to import, and a key is drawn without it
+    from ..core.arrays import Vector
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 
@@ -66,7 +68,7 @@ class TableSampler:
         self._first, self._guide = _make_guide(scale)
         self._offset = len(self._thresholds) // 2
 
-    def __call__(self, size: int) -> Vector:
+    def __call__(self, size: int) -> "Vector":
         """Return this many independent draws, integers."""
         drawn = self._random_bytes(size * LEVELS * FIRST_BITS // 8)
         words = np.frombuffer(drawn, dtype=np.uint32)

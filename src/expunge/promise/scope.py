@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ..core.packing import stored
+from ..core.values import stored
 from .accountant import Selection
 
 Classes: TypeAlias = Literal["none", "declared", "learnt"]

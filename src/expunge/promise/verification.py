@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from math import inf, isclose
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from ..core.arrays import Private, Vector
-from ..core.packing import stored
+from ..core.values import Private, stored
 from ..exceptions import ExpungeError, InvalidInput
 from .accountant import Selection
 from .budget import Budget
@@ -41,7 +40,6 @@ from .canonical import (
 )
 from .certificate import Certificate
 from .noise import SECRET_BYTES
-from .radius import RadiusKind
 from .scope import (
     BEFORE_PREPROCESSING,
     CHOSEN,
@@ -55,8 +53,14 @@ from .scope import (
     may_refuse_classes,
 )
 
+if TYPE_CHECKING:  # SciPy takes a while to import, and a ledger is read without it
+    from ..core.arrays import Vector
+
 FORMAT = 1
 
+RadiusKind: TypeAlias = Literal[
+    "measured", "measured-local", "residual", "residual-local", "two-step", "a-priori"
+]
 Scored: TypeAlias = tuple[float, float | None, float | None]
 
 
@@ -174,7 +178,7 @@ class Release:
         What is promised about them.
     """
 
-    theta: Vector
+    theta: "Vector"
     certificate: Certificate
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ with needing("registry,files", "a registry"):
     from .access import Token, TrailLine
     from .aliases import AliasesAdded, AmbiguousAlias
     from .answering.accepting import Request, RequestStatus
-    from .answering.adding import NewRows
+    from .answering.pending_rows import NewRows
     from .answering.returning import ForgottenInData, LeftOut
     from .delivery import Callback, Delivery, DeliveryPage, Endpoint, Outcome
     from .lake import Lake

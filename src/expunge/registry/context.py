@@ -18,11 +18,11 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from time import time_ns
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection
 
-from ..core.arrays import Private
+from ..core.values import Private
 from ..disk import replace_file, require_private
 from ..exceptions import ExpungeError, InvalidInput, NoRegistry, StoreFailed
 from ..ledger import Ledger
@@ -31,7 +31,6 @@ from ..ledger.keys import read_secret
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..rights.regimes import regime_named
 from ..rights.spelling import SPELLING
-from .loaded_model import LoadedModel, load_checkpoint
 from .storage import (
     Checkpoints,
     Journal,
@@ -47,6 +46,11 @@ from .storage import (
 from .storage.engine import together, translate_errors
 from .storage.people_table import PageKeys
 from .storage.tables import TURN, overtaken_error, read_metadata, take_turn
+
+# SciPy takes a while to import. Requests are accepted without it, and what needs it is
+# imported when the first model is loaded.
+if TYPE_CHECKING:
+    from .loaded_model import LoadedModel
 
 WAIT = 30.0  # seconds to wait for others by default
 VERSION = 2
@@ -300,7 +304,7 @@ class Context(Private):
     store: Store
     checkpoints: Checkpoints
     journal: Journal
-    cache: dict[str, LoadedModel] = field(default_factory=dict)
+    cache: "dict[str, LoadedModel]" = field(default_factory=dict)
     turn: str = ""
     reached: Reached = field(default_factory=Reached)
     ledger: Ledger | None = None
@@ -401,8 +405,10 @@ class Context(Private):
         except ExpungeError:
             return False
 
-    def load_model(self, name: str) -> LoadedModel:
+    def load_model(self, name: str) -> "LoadedModel":
         """Return a model with its private state; only the worker may ask."""
+        from .loaded_model import load_checkpoint
+
         with self.store.read() as connection:
             current = releases_table.read_checkpoints(connection).get(name)
             known = self.cache.get(name)
@@ -423,7 +429,7 @@ class Context(Private):
 
         self.checkpoints.destroy_old(current)
 
-    def remember(self, loaded: LoadedModel) -> None:
+    def remember(self, loaded: "LoadedModel") -> None:
         """Keep a model for the next request, unless rows would stay with it."""
         self.cache.pop(loaded.name, None)
         if loaded.private.training_rows is None:

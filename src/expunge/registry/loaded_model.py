@@ -268,12 +268,16 @@ def dump_by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, byt
         yield owner, dump_rows(rows, at, at=at)
 
 
-def dump_rows(rows: Rows, places: Index, *, at: Index | None = None) -> bytes:
+def dump_rows(
+    rows: Rows, places: Index | None = None, *, at: Index | None = None
+) -> bytes:
     """Return rows as bytes, with their places; sparse ones by what they store.
 
-    ``at`` says where in ``rows`` they are; by default these are all of them.
+    ``at`` says where in ``rows`` they are; by default these are all of them. Without
+    places they are numbered from 0.
     """
     at = np.arange(len(rows)) if at is None else at
+    places = np.arange(len(at)) if places is None else places
     arrays = {
         **_dump_design(rows.X, at),
         "y": np.ascontiguousarray(rows.y[at]),

@@ -16,39 +16,28 @@ operator asks for it, and whenever an answer reads the rows anyway. Nothing is r
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from ..core.rows import in_memory
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..ledger import TagKey
 from ..ledger.documents import model_name
-from ..private_model.snapshot import Snapshot, name_of
-from ..private_model.training_rows import TrainingRows, require_in_memory
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate
 from ..promise.scope import Scope
 from ..promise.verification import Record
-from .answering.changes import write_release, write_unreleased
 from .answering.completion import finish_committed, state_withdrawal
 from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .answering.worker import recover
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
-from .lake.fitting import LakeRows, open_lake
 from .lake.keeping import as_lake, read_whole
-from .loaded_model import (
-    dump_by_person,
-    dump_checkpoint,
-    load_public,
-    require_passes,
-)
 from .statements import append_line, delete_model
 from .storage import aside_table, people_table, releases_table
 from .storage.releases_table import ReleaseStatus
@@ -56,6 +45,9 @@ from .storage.releases_table import ReleaseStatus
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
     from ..plan import PlanOptions, PlanReport
+    from ..private_model.snapshot import Snapshot
+    from ..private_model.training_rows import TrainingRows
+    from .lake.fitting import LakeRows
 
 
 def require_name(name: object) -> str:
@@ -76,7 +68,7 @@ FIT_STEPS = ("looking for people who left", "fitting", "storing", "erasing")
 
 def fit_estimator(
     model: Any, X: Any, y: Any, given: FitOptions, *, again: bool
-) -> Snapshot:
+) -> "Snapshot":
     """Return the fit of an estimator, its certificate saying what is not covered.
 
     The caller's object stays as it is: a fitted one would hold the rows, and could make
@@ -91,6 +83,8 @@ def fit_estimator(
         Whether a model of that name was fitted before, under a budget of its own.
     """
     from ..linear_model.fitting import fit_copy  # scikit-learn takes a second to import
+    from ..private_model.snapshot import name_of
+    from .lake.fitting import LakeRows
 
     subjects, sample_weight, search = given[:3]
     if not getattr(model, "keep_data", True):
@@ -122,6 +116,8 @@ def fit_model(
     replaces: bool,
 ) -> LeftOut:
     """Fit an estimator and store it, as a new model or in the place of one."""
+    from .lake.fitting import open_lake
+
     require_name(name)
     lake = as_lake(X, y, options, name=name)
     with context.hold_lock(WAIT):
@@ -171,12 +167,16 @@ def _require_place(context: Context, name: str, *, replaces: bool) -> None:
 
 
 def store_model(
-    context: Context, name: str, *, snapshot: Snapshot, rows: LakeRows | None
+    context: Context, name: str, *, snapshot: "Snapshot", rows: "LakeRows | None"
 ) -> None:
     """Write a fitted model into the store, in the place of one of that name.
 
     ``rows`` says where they lie, if they stay in files.
     """
+    from ..private_model.training_rows import require_in_memory
+    from .answering.changes import write_release
+    from .loaded_model import dump_checkpoint
+
     private = snapshot.private
     assert private is not None and private.training_rows is not None
     kept = None if rows is not None else require_in_memory(private.training_rows)
@@ -225,9 +225,11 @@ def _clear_model(connection: Connection, name: str, *, generation: int) -> None:
 
 
 def _dump_people(
-    connection: Connection, *, kept: TrainingRows, keys: Sequence[TagKey]
+    connection: Connection, *, kept: "TrainingRows", keys: Sequence[TagKey]
 ) -> list[tuple[str, bytes]]:
     """Return people's rows, under the tags they have already or under new ones."""
+    from .loaded_model import dump_by_person
+
     members = list(dump_by_person(kept.rows, kept.owners))
     tags = choose_tags(connection, [owner for owner, _ in members], keys=keys)
     return [(tag, data) for tag, (_, data) in zip(tags, members, strict=True)]
@@ -235,6 +237,9 @@ def _dump_people(
 
 def reanchor_model(context: Context, name: str) -> None:
     """Replace the state of a model by one made from the rows that are left."""
+    from .answering.changes import write_unreleased
+    from .loaded_model import require_passes
+
     loaded = context.load_model(name)
     rows = require_passes(loaded)
     # Twice: the first step begins at an answer of the old state, and of that the second
@@ -293,7 +298,11 @@ def plan_removals(
 
 def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
     """Return the case of a model, and its budget, with the lock held."""
+    import numpy as np
+
     from ..audit import Case
+    from ..core.rows import in_memory
+    from .loaded_model import require_passes
 
     loaded = context.load_model(name)
     private = loaded.private
@@ -330,6 +339,8 @@ class ModelStatus:
 
 def model_status(connection: Connection, name: str) -> ModelStatus:
     """Return a model as it is released now."""
+    from .loaded_model import load_public
+
     number = releases_table.newest_number(connection, name)
     line = releases_table.find_release(connection, name, number=number)
     # No content: the budget is spent, and the model must be fitted again.
@@ -360,6 +371,13 @@ class RegistryModels:
         """Return the names of all models."""
         with self._context.store.read() as connection:
             return releases_table.model_names(connection)
+
+    def prepare(self) -> None:
+        """Import what models are loaded and changed with.
+
+        Otherwise the first request that is applied waits for it.
+        """
+        import_module(".answering.changes", __package__)
 
     def refit(
         self,
@@ -400,6 +418,7 @@ class RegistryModels:
             Precision of an .onnx file: "float64" or "float32".
         """
         from ..files.export import put_in_place, render_file
+        from .loaded_model import load_public
 
         path, context = Path(path), self._context
         with context.hold_lock(WAIT):

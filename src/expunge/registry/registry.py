@@ -27,7 +27,7 @@ from ..private_model.subjects import people
 from .access import RegistryAccess
 from .aliases import RegistryAliases
 from .answering.accepting import Request, RequestStatus, request_status
-from .answering.adding import NewRows, add_rows
+from .answering.pending_rows import NewRows
 from .answering.returning import FitOptions, LeftOut
 from .answering.worker import apply_waiting, recover
 from .context import (
@@ -41,11 +41,9 @@ from .context import (
 from .deliveries import RegistryDeliveries
 from .keys import rotate_signing_key, rotate_tag_key
 from .listing import RequestCounts, count_requests
-from .loaded_model import load_public
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import create_context, open_context
 from .recovery.replay import require_current_store
-from .recovery.restore import restore_registry
 from .requests import RegistryRequests
 from .statements import RegistryLedger
 from .storage import aside_table, ledger_table, releases_table, requests_table
@@ -164,6 +162,8 @@ class Registry:
         on_progress
             Called with how many steps are done, of how many.
         """
+        from .recovery.restore import restore_registry
+
         paths = Paths(Path(folder))
         require_safe_folder(paths)
         context = Context.in_folder(paths, read_settings(paths))
@@ -255,6 +255,8 @@ class Registry:
         without_forgotten
             Leave out the rows of people who were forgotten, as ``fit`` does.
         """
+        from .answering.adding import add_rows
+
         options = FitOptions(
             subjects, sample_weight, None, without_forgotten, be_silent
         )
@@ -321,6 +323,7 @@ class Registry:
             number = releases_table.newest_number(connection, name)
             line = releases_table.find_release(connection, name, number=number)
         from ..linear_model.fitting import make_estimator  # scikit-learn takes a second
+        from .loaded_model import load_public
 
         return make_estimator(load_public(name, line.content))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ..core.arrays import Private
+from ..core.values import Private
 from ..exceptions import InvalidInput, LedgerCorrupt, StoreFailed
 from ..ledger import (
     Entry,

@@ -173,7 +173,7 @@ def summarise(
         moment=None if third is None else Symmetric.from_dense(third / weight),
         kinks=None if kinks is None else kinks / weight,
         scales=Scales(
-            row_norm=largest.value,
+            row_norm=float(largest.value),
             slope=slope / weight,
             square_norm=square / weight,
             hessian=float(hessian.diagonal.sum()),

@@ -54,6 +54,7 @@ class Applier(BackgroundThread):
             if not is_done and self._apply(window.start):
                 done = window.start
                 continue
+            self._registry.models.prepare()  # now, while callers are answered
             begin = window.close + self._grace
             pause = (begin - now()) / SECOND if is_done else RETRY
             self._stop.wait(min(max(pause, 0.001), LONGEST_SLEEP))

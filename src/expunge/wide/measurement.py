@@ -16,7 +16,7 @@ from scipy import sparse
 from ..core.arrays import Matrix, Private, Vector, row_squares, slice_rows
 from ..core.losses import Curvature, Loss
 from ..core.objective import Objective
-from ..core.rows import Rows, RowSource, block_sum
+from ..core.rows import Rows, RowSource, block_sum, number
 from ..core.sums import Term, lift_slopes, predict
 
 
@@ -70,8 +70,8 @@ def overview_term(
             curvatures.append(curved)
         weight, steep = block.weight, row_squares(slope.reshape(len(block), -1))
         sums = (
-            float(weight @ loss.value(block.y, eta)),
-            float(weight @ steep),
+            number(weight @ loss.value(block.y, eta)),
+            number(weight @ steep),
             lift_slopes(block, slope),
             curved.total(weight),
         )

@@ -21,7 +21,6 @@ from datetime import date
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 from sqlalchemy import Connection
 
 from ...exceptions import InvalidInput, RequestConflict, UnknownSubject
@@ -36,13 +35,11 @@ from ...rights.regimes import deadline, regime_named
 from ...rights.standing import FOR_HOLDS, Right, require_right
 from ..context import WAIT, Context, now, today
 from ..keys import read_tag_keys
-from ..loaded_model import dump_rows
 from ..statements import append_line, insert_accepted
 from ..storage import aside_table, people_table, requests_table
 from ..storage.aside_table import model_of
 from ..storage.engine import Collision
-from .adding import NewRows, code_rows
-from .pending_rows import seal_new_rows
+from .pending_rows import NewRows, seal_new_rows
 from .returning import ERASED
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed", "cancelled"]
@@ -291,10 +288,13 @@ def code_new_rows(
             f"a rectification of {len(checked.subjects)} people; send one request for "
             "each person, with their rows"
         )
+    from ..loaded_model import dump_rows
+    from .adding import code_rows
+
     rows = {}
     for name, new in sorted(given.rows.items()):
         coded = code_rows(context, name, new=new)
-        rows[name] = dump_rows(coded, np.arange(len(coded)))
+        rows[name] = dump_rows(coded)
     with context.store.read() as connection:
         fits = aside_table.count_fits(connection, list(rows))
     return replace(checked, details={"models": fits}, rows=rows)

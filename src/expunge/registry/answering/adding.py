@@ -7,7 +7,6 @@ restricted, are refused as a fit refuses them.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
 
 from ...core.rows import Rows
 from ...display.progress import be_silent
@@ -20,17 +19,10 @@ from ..loaded_model import dump_by_person
 from ..storage import people_table
 from .changes import Move, make_changes, read_moves, require_release
 from .completion import finish_committed
+from .pending_rows import NewRows
 from .returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .settling import Holding, Part
 from .worker import commit_changes, recover
-
-
-class NewRows(NamedTuple):
-    """Rows of a person as they should be: features, targets and weights."""
-
-    X: Any
-    y: Any
-    sample_weight: Any = None
 
 
 def add_rows(

@@ -8,7 +8,7 @@ request is known and waits, but its rows must be sent again.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -17,6 +17,14 @@ from ..storage import requests_table
 from ..storage.vault import seal, unseal
 
 MARK = "?"  # no model has such a name
+
+
+class NewRows(NamedTuple):
+    """Rows of a person as they should be: features, targets and weights."""
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
 
 
 def seal_new_rows(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from ...core.arrays import Private
+from ...core.values import Private
 from ...ledger.handling import RESTRICTION
 from ...rights.standing import (
     NOTHING_HELD,

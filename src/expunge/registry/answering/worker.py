@@ -19,7 +19,7 @@ What was applied is then completed, see ``completion``.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
@@ -45,19 +45,12 @@ from ..storage import (
 )
 from ..storage.requests_table import Answered, MovedMeanwhile
 from ..storage.tables import write_metadata
-from .changes import (
-    AnyChange,
-    Move,
-    make_changes,
-    read_changes,
-    read_holdings,
-    read_moves,
-    schedule_exhausted,
-    write_changes,
-)
 from .completion import finish_committed
 from .pending_rows import destroy_unneeded_keys, read_new_rows
 from .settling import EARLIER, LOST, Asked, Settlement, settle
+
+if TYPE_CHECKING:
+    from .changes import AnyChange
 
 # Requests in a batch at most: their receipts are written together.
 BATCH = 5000
@@ -79,6 +72,8 @@ def apply_batch(
     about the same people failed, or because their new rows were lost: that is known
     before anything is computed.
     """
+    from .changes import make_changes, read_changes
+
     with context.store.read() as connection:
         settlement = _settle_waiting(
             context, connection, waiting=waiting, failed=list(failed)
@@ -115,6 +110,8 @@ def _stuck_error(behind: str) -> ExpungeError:
             "the new rows of this rectification were lost, in a crash or a restore; "
             "send the request again, with its id and its rows, or cancel it"
         )
+    from .changes import schedule_exhausted
+
     return schedule_exhausted(behind)
 
 
@@ -126,6 +123,8 @@ def _settle_waiting(
     failed: Sequence[str],
 ) -> Settlement:
     """Return what waiting requests come to, behind those that failed."""
+    from .changes import read_holdings
+
     behind: dict[int, set[str]] = {}
     earlier = requests_table.find_requests(connection, failed)
     for request, _, found in people_table.find_asked_rows(connection, failed):
@@ -178,7 +177,7 @@ def _is_spent(certificate: str) -> bool:
 
 def commit_changes(
     context: Context,
-    changes: Sequence[AnyChange],
+    changes: "Sequence[AnyChange]",
     *,
     made: Mapping[str, Answered],
     before: Callable[[Connection], None] | None = None,
@@ -197,6 +196,7 @@ def commit_changes(
     before, after
         What else to write, before these and after.
     """
+    from .changes import write_changes
 
     def write(connection: Connection) -> None:
         write_changes(connection, changes)
@@ -294,6 +294,8 @@ def _erase_ended_holds(context: Context) -> bool:
 
     They are stated with what is completed next.
     """
+    from .changes import Move, make_changes, read_moves
+
     with context.store.read() as connection:
         ended = aside_table.read_ended(connection, today().isoformat())
         if not ended:

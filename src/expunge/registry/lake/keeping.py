@@ -10,15 +10,16 @@ never      the same, and no pass: the rows of people who leave are read once, an
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ...core.arrays import Private
+from ...core.values import Private
 from ...exceptions import InvalidInput, Unsupported
 from ...ledger.documents import model_name
-from ...long import LongTable
-from ...long.parquet import ParquetTable
-from ...long.source import Source, make_source
 from ..answering.returning import FitOptions
+
+if TYPE_CHECKING:  # long tables take a while to import
+    from ...long import LongTable
+    from ...long.source import Source
 
 KeepRows: TypeAlias = Literal["registry", "lake", "never"]
 MOST_IN_MEMORY = 1 << 32
@@ -42,12 +43,14 @@ class Lake(Private):
         still holds people who left. By default it is the name of the model.
     """
 
-    table: LongTable
+    table: "LongTable"
     keep_rows: KeepRows = "lake"
     source: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no table, no choice or no name."""
+        from ...long import LongTable
+
         if not isinstance(self.table, LongTable):
             raise InvalidInput(
                 f"a lake is made of a long table, and this is {type(self.table)}; open "
@@ -71,8 +74,10 @@ class Lake(Private):
         """Whether all rows may be read again."""
         return self.keep_rows == "lake"
 
-    def make_source(self) -> Source:
+    def make_source(self) -> "Source":
         """Return where the rows of its model lie from now on."""
+        from ...long.source import make_source
+
         assert self.source is not None
         return make_source(self.table, self.source, passes=self.passes)
 
@@ -82,6 +87,8 @@ def as_lake(X: Any, y: Any, given: FitOptions, *, name: str) -> Lake | None:
 
     Its source has the name of the model, unless it has one of its own.
     """
+    from ...long import LongTable
+
     if isinstance(X, LongTable):
         X = Lake(X)
     if not isinstance(X, Lake):
@@ -100,6 +107,8 @@ def as_lake(X: Any, y: Any, given: FitOptions, *, name: str) -> Lake | None:
 
 def read_whole(lake: Lake, given: FitOptions) -> tuple[Any, Any, FitOptions]:
     """Return the rows of a table in memory, to be kept as those of any other."""
+    from ...long.parquet import ParquetTable
+
     table = lake.table
     size = 8 * (len(table.names) + 2) * len(table)
     if size > MOST_IN_MEMORY:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import Connection
 
-from ...core.arrays import Private
+from ...core.values import Private
 from ...disk import replace_file, store_failure
 from ...display.progress import OnProgress
 from ...exceptions import InvalidInput, LedgerCorrupt, StoreFailed

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from ...core.arrays import Private
+from ...core.values import Private
 from ...rights.standing import Place
 from .people_table import NO_KEYS, PageKeys, SealedRows, chunks
 from .tables import models, rows, set_aside, subjects

@@ -36,7 +36,7 @@ from pathlib import Path
 from threading import RLock
 from typing import IO, Any, TypeAlias
 
-from ...core.arrays import Private
+from ...core.values import Private
 from ...disk import (
     destroy,
     erase_replaced,

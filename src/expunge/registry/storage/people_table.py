@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from ...core.arrays import Private
+from ...core.values import Private
 from ...exceptions import StoreFailed
 from .engine import analyse
 from .tables import pages, request_tags, rows, subjects

@@ -33,7 +33,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from ...core.arrays import Private
+from ...core.values import Private
 from ...disk import (
     delete_draft,
     destroy,

@@ -20,11 +20,9 @@ from . import (
     requests,
     settings,
     signin,
-    trail,
 )
-from .check_page import make_check_page
 from .planning import Planner
-from .rendering import STATIC
+from .rendering import STATIC, make_check_page
 
 __all__ = ["add_pages", "make_check_page"]
 
@@ -32,7 +30,7 @@ __all__ = ["add_pages", "make_check_page"]
 def add_pages(app: FastAPI, chosen: ServiceSettings) -> None:
     """Add the dashboard to an application."""
     app.state.planner = Planner(app.state.desk.registry)
-    rest = (models, plans, ledger, deliveries, trail, settings)
+    rest = (models, plans, ledger, deliveries, settings)
     for part in (signin, queue, requests, *rest):
         app.include_router(part.router)
     if chosen.oidc is not None:

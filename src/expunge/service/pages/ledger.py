@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger: its head, how it grew, its entries, and whether a head you have fits."""
+"""The ledger: its head, how it grew, its entries, and whether a head you have fits.
+
+Beside it is the trail: who looked and who acted, in a chain that shows what was taken
+out.
+"""
 
 import json
 from typing import Annotated, Any
@@ -11,12 +15,15 @@ from starlette.concurrency import run_in_threadpool
 
 from ...exceptions import InvalidInput
 from ...ledger import Head, Receipt, check_consistency
+from ...ledger.documents import day_of
 from ...registry import Registry
+from ..api.status import TrailLineOut
 from .rendering import PageRoute, show_page
 from .visiting import AuditingVisitor, SignedForm
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 PAGE = 50
+TRAIL_LINES = 100  # on a page
 POINTS = 40  # on the line of its growth
 
 
@@ -164,3 +171,39 @@ async def check_head(visitor: AuditingVisitor, form: SignedForm) -> Response:
     return show_page(
         visitor, page.model_copy(update={"verdict": found}), template="ledger"
     )
+
+
+class TrailPage(BaseModel):
+    """Lines of the trail, in order."""
+
+    lines: list[TrailLineOut]
+    next: str | None
+
+
+def read_trail(registry: Registry, start: int) -> TrailPage:
+    """Return the lines from one on."""
+    lines = registry.access.trail(start, TRAIL_LINES)
+    more = f"/trail?start={start + TRAIL_LINES}" if len(lines) == TRAIL_LINES else None
+    return TrailPage(
+        lines=[
+            TrailLineOut(
+                sequence=one.sequence,
+                day=day_of(one.time),
+                actor=one.actor,
+                action=one.action,
+                target=one.target,
+            )
+            for one in lines
+        ],
+        next=more,
+    )
+
+
+@router.get("/trail")
+@router.get("/trail.json")
+async def show_trail(
+    visitor: AuditingVisitor, start: Annotated[int, Query(ge=0, le=2**53)] = 0
+) -> Response:
+    """Show the trail."""
+    page = await run_in_threadpool(read_trail, visitor.desk.registry, start)
+    return show_page(visitor, page, template="trail")

@@ -8,8 +8,10 @@ value itself, so that a page never knows more than a program can.
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Coroutine
 from functools import cache
+from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +36,8 @@ from .visiting import Visitor
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
 TWIN = ".json"
+# In one file the parts of the script see one another without it.
+_IMPORT = re.compile(r'^import .* from "\./check\.js";\n', re.MULTILINE)
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -183,3 +187,31 @@ def _explain(call: Call, error: Exception) -> Response:
     return HTMLResponse(
         render("problem", call, title=title, text=text), code, headers=headers
     )
+
+
+@cache
+def make_check_page() -> str:
+    """Return the page that checks a receipt without a network, whole in one file.
+
+    A person keeps it beside the receipt. Its scripts are those that the dashboard uses.
+    A policy in the page itself allows these scripts, by their hashes, and no
+    connection, so that a reader need not trust the promise that nothing leaves the
+    machine.
+    """
+    script = read_static("check.js") + _IMPORT.sub("", read_static("receipt.js"))
+    style = read_static("check.css")
+    return (
+        environment()
+        .get_template("check.html.j2")
+        .render(
+            script=Markup(script),
+            style=Markup(style),
+            script_hash=_hash_source(script),
+            style_hash=_hash_source(style),
+        )
+    )
+
+
+def _hash_source(text: str) -> str:
+    """Return the hash by which a policy names what stands in the page."""
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
