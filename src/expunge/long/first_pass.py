@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..core.arrays import LARGEST, SMALLEST, Index, Vector, row_squares
 from ..core.objective import check_weights
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..private_model.subjects import objection, owners_of
 from .decoded import DecodedWriter
@@ -60,12 +61,15 @@ class FirstPass:
         The secret key of the index of people; None without owners.
     cache
         Whether to write the decoded rows.
+    on_progress
+        Called with how many rows are read, of how many.
     """
 
     folder: Path
     rows_at_once: int
     key: bytes | None
     cache: bool
+    on_progress: OnProgress = be_silent
 
 
 def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | None]:
@@ -84,6 +88,7 @@ def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | 
             if people is not None:
                 people.add(*find_owners(table, raw.subjects, begin=begin))
             writer.add(raw, y)
+            how.on_progress(end, table.n_rows)
         table.require_unchanged()
         facts = TableFacts(targets.classes(), targets.words(), short)
         return facts, None if people is None else people.finish()

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
+from ..display.progress import OnProgress, be_silent
 from .memory import DEFAULT_MEMORY, rows_at_once
 from .npy import NpyTable
 from .parquet import Columns, ParquetTable, find_files
@@ -25,6 +26,8 @@ class LongTableOptions(TypedDict, total=False):
         later passes are faster, and a removal overwrites the person's rows there.
     folder
         Where to make the private folder; the system's temporary folder if not given.
+    on_progress
+        Called with how many rows the first pass has read, of how many.
     """
 
     subject: Any
@@ -32,6 +35,7 @@ class LongTableOptions(TypedDict, total=False):
     memory: int
     cache: bool
     folder: str | os.PathLike[str] | None
+    on_progress: OnProgress
 
 
 def open_parquet(
@@ -69,6 +73,7 @@ def open_parquet(
         owned=subject is not None,
         cache=options.get("cache", True),
         folder=options.get("folder"),
+        on_progress=options.get("on_progress", be_silent),
     )
 
 
@@ -96,4 +101,5 @@ def open_npy(
         owned=subject is not None,
         cache=options.get("cache", False),
         folder=options.get("folder"),
+        on_progress=options.get("on_progress", be_silent),
     )

@@ -328,6 +328,12 @@ def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
     return found
 
 
+def read_names(path: Path) -> list[str]:
+    """Return the names of the columns of a Parquet file."""
+    schema = _require_equal_schemas([path])
+    return list(schema.names)
+
+
 def _open(path: Path) -> Any:
     """Open a Parquet file that is read through a buffer."""
     parquet = import_parquet()

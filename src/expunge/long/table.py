@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Private, Vector
 from ..core.objective import Objective
 from ..core.rows import BLOCK_ROWS
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..promise.noise import SECRET_BYTES, random_bytes
 from .decoded import DecodedTable
@@ -54,6 +55,7 @@ class LongTable(Private):
         owned: bool,
         cache: bool = True,
         folder: str | os.PathLike[str] | None = None,
+        on_progress: OnProgress = be_silent,
     ) -> None:
         place = None if folder is None else Path(folder)
         # Made for its owner alone (mode 0700), under a name that nobody can foresee.
@@ -64,7 +66,7 @@ class LongTable(Private):
         step = min(rows_at_once, 8 * BLOCK_ROWS)
         try:
             self.facts, self.people = look_through(
-                table, FirstPass(private, step, key, cache)
+                table, FirstPass(private, step, key, cache, on_progress)
             )
         except BaseException:
             self._finalizer()

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Design, Index, Private
-from ..core.joined_rows import JoinedRows
-from ..core.rows import Rows, RowSource
+from ..core.rows import JoinedRows, Rows, RowSource
 from ..core.sums import largest_norm
 from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, Added, Removed

@@ -21,9 +21,8 @@ from scipy import sparse
 from scipy.sparse import csr_array
 
 from ..core.arrays import Design, Index, Private
-from ..core.joined_rows import JoinedRows
 from ..core.packing import pack, stored, unpack
-from ..core.rows import Rows, RowSource
+from ..core.rows import JoinedRows, Rows, RowSource
 from ..exceptions import ScheduleExhausted, StoreFailed, Unsupported
 from ..files.folder import (
     frame,
