@@ -130,3 +130,26 @@ def test_a_bar_shows_its_pace_in_a_terminal_alone(
         bar.report(50, 100)
     assert "second" not in capsys.readouterr().err
     assert "second" not in str(getattr(bar._drawn, "_repr_html_", str)())
+
+
+def test_files_are_rewritten_when_asked_for(lake: Path) -> None:
+    assert call("fit", "a", lake, *ABOUT, "--keep-rows", "lake").code == DONE
+    assert call("forget", "person 7", "--yes").code == DONE
+    said = call("lake", "status", "a")
+    assert said.code == DONE
+    assert "people who left still in 1 file; run expunge lake rewrite a" in said.words
+    assert "person 7" in pq.read_table(lake).column("id").to_pylist()
+    done = call("lake", "rewrite", "a", "--yes")
+    assert done.code == DONE and "source a: 1 file rewritten" in done.words
+    assert "person 7" not in pq.read_table(lake).column("id").to_pylist()
+    assert "none is in these files" in call("lake", "status", "a").words
+    again = call("lake", "rewrite", "a", "--json")
+    assert again.json == {
+        "source": "a",
+        "n_files": 3,
+        "n_to_rewrite": 0,
+        "n_rewritten": 0,
+    }
+    assert call("fit", "kept", lake, *ABOUT).code == DONE
+    refused = call("lake", "rewrite", "kept")
+    assert refused.code == WRONG_INPUT and "kept in the registry" in refused.err

@@ -211,4 +211,9 @@ def print_long_fit(
         rows = format_count(left_out.n_rows, "row")
         print_note(f"left out: {rows} of people who left before")
     print_note("columns are used as they are: nothing was encoded or scaled")
+    if keep is not KeepRows.registry:
+        print_note(
+            "expunge does not change these files when people leave; expunge lake "
+            f"rewrite {asked.name} does, when you ask for it"
+        )
     return DONE

@@ -5,6 +5,7 @@
 changes them, except when it is asked to rewrite those that hold people who left.
 """
 
+from .files import SourceStatus
 from .keeping import Lake
 
-__all__ = ["Lake"]
+__all__ = ["Lake", "SourceStatus"]
