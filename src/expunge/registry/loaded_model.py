@@ -189,8 +189,8 @@ def load_public(name: str, content: bytes | None) -> PublicModel:
     """Return what may be shipped of a model's release, once its hash agrees."""
     if content is None:
         raise ScheduleExhausted(
-            f"model {name!r} has no release: its budget was spent when it was "
-            "restored; fit it again"
+            f"model {name!r} has no release: when it was restored, its budget was "
+            "spent, or files no longer held rows that it had to forget; fit it again"
         )
     said, data = content[:HASH_BYTES], content[HASH_BYTES:]
     if sha256(data).digest() != said:

@@ -320,7 +320,7 @@ class ModelStatus:
     ----------
     name, estimator
         Its name, and the class of the estimator; empty if the model must be fitted
-        again because its budget was spent when it was restored.
+        again because it could not be released when it was restored.
     certificate
         Of the newest release.
     number, made
