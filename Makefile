@@ -63,6 +63,7 @@ crash: $(READY)
 	$(BIN)/python -m tests.crash --jobs 2 --kills 1050 --server-kills 100 \
 	    --power-losses 200 --lost-locks 400 --damaged-journals 300 \
 	    --full-disks 150 --restores 150 $(ARGS)
+	EXPUNGE_EVERY_SABOTAGE=1 $(BIN)/python -m pytest -q -n 2 tests/test_crash.py -k complains
 
 # Has fides itself check the connector and use it; it needs an environment of its own.
 fides: $(READY) $(FIDES)/ready.stamp
@@ -74,15 +75,19 @@ $(FIDES)/ready.stamp:
 	$(FIDES)/bin/python -m pip install --quiet ethyca-fides==2.78.2
 	touch $@
 
-# Rows on a device of torch, which is larger than all that the other tests need.
+# Rows on a device of torch, which is larger than all that the other tests need: it gets
+# an environment of its own, which sees the packages of the first one.
 gpu: $(GPU)/ready.stamp
-	EXPUNGE_REQUIRE_TORCH=1 $(GPU)/bin/python -m pytest -q tests/test_gpu.py $(ARGS)
+	EXPUNGE_REQUIRE_TORCH=1 $(GPU)/bin/python -m pytest -q \
+	    tests/test_gpu.py tests/test_engines.py $(ARGS)
 
-$(GPU)/ready.stamp: requirements-dev.txt pyproject.toml
-	$(PYTHON) -m venv --clear $(GPU)
-	$(GPU)/bin/python -m pip install --quiet --require-hashes -r $<
+$(GPU)/ready.stamp: $(READY)
+	$(BIN)/python -m venv --clear $(GPU)
+	$(BIN)/python -c 'import sysconfig; \
+	    print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    > "$$($(GPU)/bin/python -c \
+	        'import sysconfig; print(sysconfig.get_path("purelib"))')/packages.pth"
 	$(GPU)/bin/python -m pip install --quiet torch==2.13.0
-	$(GPU)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
 # A service under load, kills, an enemy with a stopwatch, and nonsense; about an hour.

@@ -2,7 +2,8 @@
 """How long commands take to start, and how far a reader walks to follow one.
 
 Each command is a process of its own on a small registry, in turns with a process that
-imports NumPy, scipy.linalg and SQLAlchemy and does nothing.
+imports NumPy, scipy.linalg and SQLAlchemy and does nothing. ``serve`` is timed until it
+says that it is ready, and so is a service of FastAPI and uvicorn that does nothing.
 
 A walk is traced: which modules of the package a call enters, in the order in which its
 functions are first called. Going back to a module that was already left counts as a
@@ -12,13 +13,17 @@ return.
 import contextlib
 import io
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
 from pathlib import Path
 from types import CodeType, FrameType
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import numpy as np
 
@@ -33,7 +38,17 @@ from .timing import take_turns
 
 BARE = "import numpy, scipy.linalg, sqlalchemy"
 COMMAND = "from expunge.cli import main; main()"
-PEOPLE, D, REPEATS, MOST = 200, 4, 7, 3.0
+BARE_NAME = "bare service"
+BARE_SERVICE = """
+import socket, sys
+import fastapi, sqlalchemy, uvicorn
+app = fastapi.FastAPI()
+app.add_api_route("/readyz", lambda: "ready")
+listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+uvicorn.Server(uvicorn.Config(app, log_config=None)).run(sockets=[listener])
+"""
+PEOPLE, D, REPEATS, MOST, MOST_OF_SERVICE = 200, 4, 7, 3.0, 3.5
+PAUSE = 0.005  # seconds between looks at a service that starts
 PACKAGE = str(Path(expunge.__file__).parent)
 
 
@@ -55,6 +70,21 @@ def start_ups(folder: Path) -> Section:
             check=True,
         )
 
+    def service(code: str, *words: str) -> None:
+        port = find_port()
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *words, "--port", str(port)],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_until_ready(port, process)
+        finally:
+            process.kill()  # at once: the clock still runs
+            process.wait()
+
     def command(*words: str) -> None:
         python(COMMAND, *words, "--registry", str(home))
 
@@ -69,6 +99,8 @@ def start_ups(folder: Path) -> Section:
         "verify": lambda: python(COMMAND, "verify", "receipt.json", "--key", key),
         "forget": lambda: command("forget", str(next(people))),
         "release": lambda: command("release", "model", "--to", "m.safetensors"),
+        BARE_NAME: lambda: service(BARE_SERVICE),
+        "serve": lambda: service(COMMAND, "serve", str(home)),
     }
     times = take_turns(actions, REPEATS)
     bare = times["bare imports"]
@@ -78,9 +110,34 @@ def start_ups(folder: Path) -> Section:
         [
             Target(f"{name} over bare imports", taken.over(bare), high=MOST)
             for name, taken in times.items()
-            if taken is not bare
+            if name not in (bare.name, BARE_NAME)
+        ]
+        + [
+            Target(
+                f"serve over {BARE_NAME}",
+                times["serve"].over(times[BARE_NAME]),
+                high=MOST_OF_SERVICE,
+            )
         ],
     )
+
+
+def find_port() -> int:
+    """Return a port that is free."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a service says that it is ready."""
+    while process.poll() is None:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10.0):
+                return
+        except URLError:  # not yet
+            time.sleep(PAUSE)
+    raise RuntimeError(f"the service ended with code {process.returncode}")
 
 
 def walks(folder: Path) -> Section:

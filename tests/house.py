@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 
 LAYERS = {
     "ground": "exceptions disk display rights",
-    "mathematics": "core cluster gpu wide removal promise",
+    "mathematics": "core cluster gpu engines wide removal promise",
     "secrets": "private_model",
     "models": "preprocessing plan audit selection files long linear_model adopt tables",
     "record": "ledger registry",

@@ -2,10 +2,11 @@
 """A Dask cluster: the bits of one process, whatever happens to its workers."""
 
 import os
+import pickle
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,14 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from expunge import L1, L2, Objective, Rows
-from expunge.cluster import DaskRows, Unreachable, connect, dask_rows, on_cluster
+from expunge.cluster import (
+    DaskRows,
+    Unreachable,
+    connect,
+    dask_rows,
+    map_jobs,
+    on_cluster,
+)
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.losses import HalfSquared, Huber, Logistic
 from expunge.core.rows import block_max, block_sum
@@ -51,6 +59,10 @@ class NumberedRows:
             for name in ("X", "y", "weight")
         )
         return Rows(X, y, weight)
+
+    def require_unchanged(self) -> None:
+        if (self.folder / "changed").exists():
+            raise InvalidInput("a file changed; open it again")
 
     def recode(self, code: Callable[[Vector], Vector]) -> "NumberedRows":
         np.save(self.folder / "y.npy", code(np.load(self.folder / "y.npy")))
@@ -170,6 +182,77 @@ def test_an_error_of_a_worker_is_raised_here(client: Any, tmp_path: Path) -> Non
         block_sum(refuse, on_cluster(stored, client))
 
 
+def test_a_file_that_changes_in_the_middle_of_a_pass_ends_it(
+    client: Any, tmp_path: Path
+) -> None:
+    far = on_cluster(store(draw(SQUARED, 5000), tmp_path), client)
+
+    def change(block: Rows) -> tuple[float]:
+        (tmp_path / "changed").touch()
+        return (float(block.y.sum()),)
+
+    with pytest.raises(InvalidInput, match="a file changed"):
+        block_sum(change, far)
+
+
+def test_jobs_give_the_bits_of_this_process_in_order(client: Any) -> None:
+    rows = draw(SQUARED, 4000)
+    X, folds = np.asarray(rows.X), range(7)
+
+    def work(fold: int) -> Matrix:
+        return np.asarray(np.linalg.inv(X[fold::7].T @ X[fold::7]))
+
+    found = map_jobs(work, folds, client=client)
+    assert [one.tobytes() for one in found] == [work(fold).tobytes() for fold in folds]
+    with pytest.raises(InvalidInput, match="no such fold"):
+        map_jobs(_refuse, folds, client=client)
+
+
+def _refuse(fold: int) -> None:
+    raise InvalidInput("no such fold; give another")
+
+
+def test_arrays_arrive_aligned_whatever_lies_before_them(client: Any) -> None:
+    rows = draw(SQUARED, 500)
+    for length in range(9):
+        word, X = "x" * length, np.asarray(rows.X)
+
+        def work(fold: Matrix, word: str = word, X: Matrix = X) -> Any:
+            aligned = fold.flags.aligned and X.flags.aligned
+            return word, aligned, X[::2]
+
+        for _, aligned, found in map_jobs(work, [X[1:], X[2:4]], client=client):
+            assert aligned and found.flags.aligned
+            np.testing.assert_array_equal(found, X[::2])
+
+
+def test_private_values_travel_to_workers_and_nowhere_else(client: Any) -> None:
+    rows = draw(SQUARED, 300)
+    found = learn(SQUARED, rows)
+    with pytest.raises(TypeError, match="is private"):
+        pickle.dumps(found)
+
+    def work(scale: float) -> Summary:
+        return replace(found, gradient=scale * found.gradient)
+
+    (there,) = map_jobs(work, [1.0], client=client)
+    assert same(there, found)
+    assert there.objective == found.objective
+
+
+def test_a_killed_worker_costs_a_job_a_retry(client: Any, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    def work(fold: int) -> int:
+        if fold == 3 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return fold * fold
+
+    assert map_jobs(work, range(6), client=client) == [0, 1, 4, 9, 16, 25]
+    assert mark.exists()
+
+
 def test_a_worker_of_another_version_is_told(
     client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +260,8 @@ def test_a_worker_of_another_version_is_told(
     monkeypatch.setattr(dask_rows, "own_version", lambda: "0.0.0")
     with pytest.raises(Unsupported, match=r"client 0\.0\.0; install the same version"):
         block_sum(lambda block: (float(block.y.sum()),), far)
+    with pytest.raises(Unsupported, match=r"client 0\.0\.0; install the same version"):
+        map_jobs(_refuse, range(2), client=client)
 
 
 def test_a_worker_without_our_module_is_told(client: Any, tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def test_a_bad_value_is_refused_by_its_place(
 
 
 def test_missing_and_repeated_columns_are_refused(lake: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no column 'labels' in the files"):
+    with pytest.raises(InvalidInput, match=r"no column 'labels' in the table"):
         _open(lake, target="labels")
-    with pytest.raises(InvalidInput, match=r"no column 'g' in the files"):
+    with pytest.raises(InvalidInput, match=r"no column 'g' in the table"):
         _open(lake, features=["f0", "g"])
     with pytest.raises(InvalidInput, match=r"column 'weight' is named twice"):
         _open(lake, features=["f0", "weight"])

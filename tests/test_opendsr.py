@@ -11,6 +11,7 @@ import pytest
 
 from expunge.ledger import check_receipt
 from expunge.rights import Identifier
+from expunge.service.opendsr.signing import Processor
 
 from .opendsr_client import (
     Answered,
@@ -231,6 +232,25 @@ def test_a_token_is_needed(service: Service, secret: str) -> None:
         assert answer.code == 401
         assert errors(answer)[0]["reason"] == "unauthorised"
         assert "www-authenticate" in answer.headers
+
+
+def test_who_has_no_token_causes_one_signature(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed: list[bytes] = []
+    sign = Processor.sign
+
+    def count(self: Processor, body: bytes) -> str:
+        signed.append(body)
+        return sign(self, body)
+
+    monkeypatch.setattr(Processor, "sign", count)
+    nobody = Controller(service.port, authority(), DOMAIN, "")
+    for _ in range(3):
+        assert nobody.discover().code == 200
+        assert nobody.file(identity("x@example.org")).code == 401
+        assert nobody.show(str(uuid4())).code == 401
+    assert len(signed) == len(set(signed)) <= 2
 
 
 def test_a_token_without_the_scope_is_refused(service: Service) -> None:

@@ -38,11 +38,13 @@ from expunge.preprocessing.description import (
 from expunge.preprocessing.exact_sums import BLOCK, UNIT, ColumnSums, exact_sums
 from expunge.preprocessing.features import Features
 from expunge.preprocessing.fitted import FittedPreprocessing
-from expunge.preprocessing.learning import learn_again, learn_features, standardise
-from expunge.preprocessing.pipeline_model import (
+from expunge.preprocessing.learning import (
     drop_categories,
     learn,
+    learn_again,
+    learn_features,
     publish_columns,
+    standardise,
 )
 from expunge.preprocessing.sklearn_steps import describe
 from expunge.preprocessing.statistics import Statistics

@@ -405,7 +405,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
 TestRegistryMachine = RegistryMachine.TestCase
 TestRegistryMachine.settings = settings(
-    max_examples=14,
+    max_examples=8,
     stateful_step_count=25,
     deadline=None,
     phases=[Phase.generate],  # every step is on disk: shrinking takes minutes

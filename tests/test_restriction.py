@@ -2,6 +2,7 @@
 """Restricted rows: no release contains them, and they are sealed apart until lifted."""
 
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sqlalchemy import select
 
 from expunge.exceptions import InvalidInput, ScheduleExhausted, StoreFailed
 from expunge.ledger import HoldEnded
+from expunge.ledger.documents import day_of
 from expunge.registry import (
     ForgottenInData,
     NewRows,
@@ -49,6 +51,8 @@ from tests.registries import (
     require_consistent,
     require_retrained,
     retrained,
+    set_clock,
+    today,
 )
 from tests.test_erasure import everything, found, traces_of_rows
 
@@ -234,6 +238,30 @@ class TestLift:
             if one.subjects == (PERSON,)
         ]
         assert found == ["done", "done", "done", "nothing held"]
+
+    def test_requests_of_one_millisecond_keep_their_order(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        set_clock(monkeypatch, today())  # it stands still
+        rights: tuple[Right, ...] = ("restrict", "lift", "restrict", "lift")
+        asked = [
+            Request((PERSON,), right=right, request=digit * 32)
+            for right, digit in zip(rights, "fe10", strict=True)
+        ]
+        for one in asked:
+            registry.requests.accept([one])
+        registry.requests.apply()
+        for one in asked:
+            assert registry.requests.status(one.request).outcome == "done"
+
+    def test_a_clock_that_was_ahead_delays_no_request(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        set_clock(monkeypatch, today() + timedelta(days=2))
+        registry.requests.accept([Request((OTHER,), right="restrict")])
+        set_clock(monkeypatch, today() + timedelta(days=1))
+        (status,) = registry.requests.accept([Request((PERSON,), right="restrict")])
+        assert day_of(status.accepted) == str(today() + timedelta(days=1))
 
     def test_puts_people_into_fits_again(self, registry: Registry) -> None:
         ask(registry, "restrict", PERSON)

@@ -24,7 +24,7 @@ from tests.services import Process, wait_until_ready
 
 from .registries import registry_at
 
-SERVING = re.compile(r"serving at (http://127\.0\.0\.1:\d+)\n")
+SERVING = re.compile(r"serving at (http://127\.0\.0\.1:\d+); Ctrl-C ends it\n")
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +87,12 @@ class TestStart:
 
     def test_demo_serves_an_example_that_is_kept(self, tmp_path: Path) -> None:
         seen = []
-        for _ in range(2):
+        for time in range(2):
             words = "--demo", tmp_path / "demo", "--port", 0, "--window", 86400
             with started(*words) as process:
                 assert process.stdout is not None and process.stderr is not None
+                if time == 0:
+                    assert "making an example" in process.stderr.readline()
                 found = SERVING.fullmatch(process.stderr.readline())
                 assert found is not None
                 client = Client(found[1], process.stdout.readline().strip())
@@ -179,6 +181,13 @@ class TestRefusals:
             done = self.refused(folder, "--port", port)
         assert done.code == WRONG_INPUT
         assert f"cannot listen at 127.0.0.1 port {port} (Address already" in done.err
+
+    def test_a_demo_is_not_made_for_a_port_in_use(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            done = self.refused("--demo", tmp_path / "demo", "--port", port)
+        assert done.code == WRONG_INPUT
+        assert not (tmp_path / "demo").exists()
 
     @pytest.mark.parametrize("option", [["--dev"], ["--demo", "nowhere"]])
     def test_no_https_for_others(self, folder: Path, option: list[str]) -> None:

@@ -9,11 +9,13 @@ from threading import Event
 from time import monotonic
 
 import pytest
+from structlog.testing import capture_logs
 
-from expunge.exceptions import Busy
+from expunge.exceptions import Busy, ScheduleExhausted, StoreFailed
 from expunge.ledger import TrailSealed
 from expunge.registry import Registry, Request, access, context
 from expunge.registry.models import RegistryModels
+from expunge.registry.requests import RegistryRequests
 from expunge.service import applying
 from expunge.service.applying import Applier
 from expunge.service.windows import Windows
@@ -80,6 +82,31 @@ def test_requests_are_applied_after_the_clock_was_ahead(
     wait_until(lambda: len(moments) > 1)
     applier.close(PATIENCE)
     assert moments[1] < moments[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [(ScheduleExhausted("spent"), "waiting"), (StoreFailed("full"), "failed")],
+)
+def test_a_request_that_waits_is_no_failure_of_the_service(
+    sqlite_registry: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    error: Exception,
+    event: str,
+) -> None:
+    def fail(self: object, *, before: int) -> None:
+        raise error
+
+    monkeypatch.setattr(RegistryRequests, "apply", fail)
+    applier = Applier(sqlite_registry, Windows(3600))
+    with capture_logs() as lines:
+        applier.start()
+        wait_until(lambda: bool(lines))
+        applier.close(PATIENCE)
+    assert lines[0]["event"] == event
+    assert lines[0]["error"] == type(error).__name__
+    assert all("spent" not in str(line) for line in lines)
 
 
 ACCEPTING = """

@@ -2,6 +2,7 @@
 """Sign-in by an identity provider, a real one at a socket; and what it may not do."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -91,6 +92,7 @@ def test_others_may_do_nothing(provider: TestProvider, groups: Any) -> None:
     [
         {"iss": "http://127.0.0.1:9"},
         {"aud": "another"},
+        {"aud": [CLIENT, "another"], "azp": "another"},
         {"nonce": "another"},
         {"exp": 1_000_000_000},
     ],
@@ -121,7 +123,10 @@ def test_a_state_or_verifier_of_another_browser_is_refused(
         sign_in(provider, lambda query, kept: ({"state": kept.state}, kept))
 
 
-@pytest.mark.parametrize("value", ["", "x", "e30=", "bnVsbA==", "W10=", "é"])
+DEEP = b64encode(b"[" * 10_000).decode()
+
+
+@pytest.mark.parametrize("value", ["", "x", "e30=", "bnVsbA==", "W10=", "é", DEEP])
 def test_a_bent_cookie_is_refused(value: str) -> None:
     with pytest.raises(Refused):
         SignInAttempt.from_cookie(value)

@@ -277,10 +277,40 @@ class TestBodies:
         answer = post(service, content)
         require_refused(answer, service, 400 if answer.status_code == 400 else 422)
 
-    def test_the_last_of_two_keys_counts(self, fresh: InProcess) -> None:
-        people = b'"people": [{"id": "person 1"}, {"id": "person 2"}]'
-        twice = b'{"people": [{"id": "person 1"}], ' + people + b"}"
-        assert post(fresh, twice).json()["n_people"] == 2
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b'{"people": [{"id": "person 1"}], "people": [{"id": "person 2"}]}',
+            b'{"people": [{"id": "person 1", "id": "person 2"}]}',
+            b'{"people": [{"id": "person 1"}], "right": "erase", "right": "lift"}',
+        ],
+    )
+    def test_a_field_given_twice_is_refused(
+        self, fresh: InProcess, content: bytes
+    ) -> None:
+        answer = post(fresh, content)
+        require_refused(answer, fresh, 400)
+        assert "each field once" in answer.json()["detail"]
+        batch = fresh.call(
+            "POST",
+            f"{REQUESTS}/batch",
+            "request",
+            content=b'{"people": [{"id": "person 1"}]}\n' + content,
+            headers={"Content-Type": NDJSON},
+        )
+        require_refused(batch, fresh)
+        assert "line 2" in batch.json()["detail"]
+
+    @pytest.mark.parametrize("person", ["person 1", "nobody"])
+    def test_a_hold_is_ended_by_operators_alone(
+        self, fresh: InProcess, person: str
+    ) -> None:
+        asked = {"people": [{"id": person}], "right": "end-hold"}
+        batch = {"content": json.dumps(asked), "headers": {"Content-Type": NDJSON}}
+        for scope, code in (("request", 403), ("audit", 403), ("operate", 201)):
+            one = fresh.call("POST", REQUESTS, scope, json=asked)
+            several = fresh.call("POST", f"{REQUESTS}/batch", scope, **batch)
+            assert (one.status_code, several.status_code) == (code, code)
 
     @pytest.mark.parametrize("kind", ["text/plain", "", "application/xml", "text/json"])
     def test_a_body_of_another_kind_is_refused(

@@ -11,6 +11,7 @@ from expunge.registry.context import now, today
 from expunge.service.access import COOKIE
 from expunge.service.pages.requests import read_person_line
 from expunge.service.pages.signin import read_next
+from expunge.service.pages.visiting import make_form_token
 from tests.services import InProcess, serve_in_process
 from tests.visitors import OURS, post, sign_in
 
@@ -242,6 +243,10 @@ class TestForms:
         body = {"people": "person 3", "right": "erase"}
         answer = service.call("POST", "/requests/new", data=body, headers=OURS)
         assert answer.status_code == 403
+        # Without a session there is no word that fits, not even one that follows.
+        body["form_token"] = make_form_token("")
+        answer = service.call("POST", "/requests/new", data=body, headers=OURS)
+        assert answer.status_code == 403
 
     def test_policy_forbids_inline_code(self, service: InProcess) -> None:
         policy = service.http.get("/sign-in").headers["content-security-policy"]
@@ -277,3 +282,18 @@ class TestForms:
         assert read_person_line("id:a:b") == {"id": "a:b"}
         line = "email:ada@example.org, phone:+44 1"
         assert read_person_line(line) == {"email": "ada@example.org", "phone": "+44 1"}
+
+    def test_a_line_with_a_kind_twice_is_refused(self, service: InProcess) -> None:
+        sign_in(service, "request")
+        fields = {"people": "email:ada@example.org, email:eve@example.org"}
+        answer = post(service, "/requests/new", **fields, right="erase", submitted="")
+        assert answer.status_code == 422 and "a kind twice" in answer.text
+        assert "example.org, " not in answer.text
+
+    def test_only_operators_are_offered_to_end_a_hold(self, service: InProcess) -> None:
+        for scope, offered in (("request", False), ("operate", True)):
+            sign_in(service, scope)
+            assert ("end-hold" in service.http.get("/requests/new").text) is offered
+        sign_in(service, "request")
+        fields = {"people": "person 3", "right": "end-hold", "submitted": ""}
+        assert post(service, "/requests/new", **fields).status_code == 403

@@ -250,6 +250,11 @@ class Sabotage:
     themes: Sequence[Theme] = ()
     seed: int = 0
 
+    @property
+    def is_rare(self) -> bool:
+        """Whether it shows in few strikes of many: looking for it takes a while."""
+        return self.n_strikes > 40
+
 
 _FLUSHING = ("destroying keys", "entering the ledger")
 _RECTIFYING = Theme((ASK_AGAIN,), ("rectify",))

@@ -75,7 +75,7 @@ def _distance(a: Vector, b: Vector) -> float:
 
 
 def _arrays(state: State) -> list[Vector]:
-    parts = [getattr(state, name) for name in State.__slots__]
+    parts = list(vars(state).values())
     return [
         *_triangles(state),
         *(np.asarray(part) for part in parts if isinstance(part, (np.ndarray, float))),
@@ -83,7 +83,7 @@ def _arrays(state: State) -> list[Vector]:
 
 
 def _triangles(state: State) -> list[Matrix]:
-    parts = [getattr(state, name) for name in State.__slots__]
+    parts = list(vars(state).values())
     matrices = [part for part in parts if isinstance(part, (Symmetric, Blocks))]
     return [block.lower for matrix in matrices for block in matrix.blocks]
 

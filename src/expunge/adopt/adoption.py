@@ -357,7 +357,7 @@ def _measure_adoption(
     theta = private.answer.draft.theta
     if theta.size != start.size:
         return None
-    rows = private.encode(in_memory(prepared.rows))
+    rows = in_memory(private.encode(prepared.rows))
     shift, size = norm(theta - start), norm(theta)
     relative = shift / size if size else inf * (shift > 0.0)
     residual = _measure_residual(prepared.objective, rows, theta=start)

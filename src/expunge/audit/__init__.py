@@ -15,6 +15,7 @@ from .comparison import (
     CaseModels,
     ModelPair,
     audit,
+    audit_each,
     examine,
     fit_models,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "attack_membership",
     "attack_reconstruction",
     "audit",
+    "audit_each",
     "examine",
     "fit_models",
     "reconstruct_direction",

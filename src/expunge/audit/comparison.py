@@ -24,11 +24,11 @@ bounds each, at a quarter of the error allowed: an honest build fails with a pro
 of at most 1 - confidence.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.special import betaincinv, ndtri
@@ -36,6 +36,7 @@ from scipy.special import betaincinv, ndtri
 from ..core.arrays import Index, Matrix, Private, Vector
 from ..core.objective import Objective
 from ..core.rows import Rows
+from ..engines import read_engine, require_jobs
 from ..exceptions import InvalidInput
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget, epsilon_of
@@ -239,6 +240,25 @@ def audit(case: Case, options: AuditOptions) -> AuditReport:
         The budget, the noise, how many releases, and the confidence.
     """
     return examine(fit_models(case, options.budget).worlds, options)
+
+
+def audit_each(
+    cases: Iterable[tuple[Case, AuditOptions]], *, engine: Any = None
+) -> list[AuditReport]:
+    """Audit several removals, each with options and noise of its own.
+
+    Parameters
+    ----------
+    cases
+        As ``audit`` takes them.
+    engine
+        "dask://HOST:PORT" or a ``Client`` of Dask, whose workers run the audits and get
+        their rows; this process, one after the other, if not given.
+    """
+    workers = require_jobs(read_engine(engine))
+    if workers is None:
+        return [audit(case, options) for case, options in cases]
+    return workers.map(lambda pair: audit(*pair), cases)
 
 
 def fit_models(case: Case, budget: Budget) -> CaseModels:

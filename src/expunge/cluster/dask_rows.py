@@ -15,21 +15,25 @@ those whom you would trust with both, as do the disks and the wires between its 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from importlib import import_module
 from itertools import islice
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from threadpoolctl import threadpool_limits
 
 from ..core.arrays import Vector
 from ..core.rows import Rows, RowSource, Terms, Value, pairwise_sum
 from ..exceptions import ExpungeError, InvalidInput, Unsupported, needing
+from .parcels import open_parcel, pack_parcel
 
 # The client and the futures of distributed, whose annotations have gaps.
 Client: TypeAlias = Any
 Future: TypeAlias = Any
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 PREFIX = "dask://"
 PATIENCE = 10  # seconds until a scheduler must have answered
@@ -67,6 +71,10 @@ class ReadsBlocks(Protocol):
 
     def read_block(self, number: int) -> Rows:
         """Return one block."""
+        ...
+
+    def require_unchanged(self) -> None:
+        """Raise InvalidInput if the rows may be others than when they were opened."""
         ...
 
     def recode(self, code: Callable[[Vector], Vector]) -> Self:
@@ -124,13 +132,15 @@ class DaskRows(RowSource):
         begins = range(0, self._rows.n_blocks, GROUP)
         with _clear_errors():
             # Sent once for a pass. What is scattered would be lost with its worker.
-            task = self._client.submit(_Task, self._rows, term, pure=False)
+            packed = pack_parcel((self._rows, term))
+            task = self._client.submit(_Task, packed, pure=False)
             coming = (self._submit(work, task, begin=begin) for begin in begins)
             n_threads = sum(self._client.nthreads().values())
             waiting = deque(islice(coming, max(1, WAITING * n_threads)))
             while waiting:
-                yield waiting.popleft().result()
+                yield open_parcel(waiting.popleft().result())
                 waiting.extend(islice(coming, 1))
+        self._rows.require_unchanged()
 
     def _submit(self, work: Any, task: Any, *, begin: int) -> Future:
         group = range(begin, min(begin + GROUP, self._rows.n_blocks))
@@ -144,29 +154,66 @@ def own_version() -> str:
 
 
 class _Task:
-    """What all tasks of a pass share."""
+    """What all tasks of a pass, or all jobs, share; each worker opens it once."""
 
-    __slots__ = ("rows", "term")
+    def __init__(self, packed: bytes) -> None:
+        self._packed = packed
 
-    def __init__(self, rows: ReadsBlocks, term: Callable[[Rows], Any]) -> None:
-        self.rows = rows
-        self.term = term
+    @cached_property
+    def parts(self) -> Any:
+        """What is in the parcel."""
+        return open_parcel(self._packed)
+
+    def __reduce__(self) -> tuple[type["_Task"], tuple[bytes]]:
+        return _Task, (self._packed,)
 
 
-def _map_group(task: _Task, group: range, *, version: str) -> list[Any]:
+def _map_group(task: _Task, group: range, *, version: str) -> bytes:
     """Return what the term makes of each block of a group, on a worker."""
+    return pack_parcel(_read_group(task, group, version=version))
+
+
+def _sum_group(task: _Task, group: range, *, version: str) -> bytes:
+    """Return the sum of a term over a group of blocks, on a worker."""
+    return pack_parcel(pairwise_sum(_read_group(task, group, version=version)))
+
+
+def _read_group(task: _Task, group: range, *, version: str) -> list[Any]:
+    _require_version(version)
+    rows, term = task.parts
+    with threadpool_limits(1, user_api="blas"):
+        return [term(rows.read_block(number)) for number in group]
+
+
+def _require_version(version: str) -> None:
+    """Raise Unsupported on a worker that has another version than the client."""
     if version != own_version():
         raise Unsupported(
             f"a worker has expunge {own_version()} and the client {version}; install "
             "the same version on both"
         )
+
+
+def map_jobs(
+    work: Callable[[Job], Result], jobs: Iterable[Job], *, client: Client
+) -> list[Result]:
+    """Return what the workers make of jobs, in order, each with one BLAS thread.
+
+    What ``work`` refers to is sent once for all jobs.
+    """
+    with _clear_errors():
+        task = client.submit(_Task, pack_parcel(work), pure=False)
+        options = {"version": own_version(), "pure": False}
+        packed = [pack_parcel(job) for job in jobs]
+        coming = [client.submit(_run_job, task, job, **options) for job in packed]
+        return [open_parcel(future.result()) for future in coming]
+
+
+def _run_job(task: _Task, job: bytes, *, version: str) -> bytes:
+    """Return what the work makes of a job, on a worker."""
+    _require_version(version)
     with threadpool_limits(1, user_api="blas"):
-        return [task.term(task.rows.read_block(number)) for number in group]
-
-
-def _sum_group(task: _Task, group: range, *, version: str) -> Any:
-    """Return the sum of a term over a group of blocks, on a worker."""
-    return pairwise_sum(_map_group(task, group, version=version))
+        return pack_parcel(task.parts(open_parcel(job)))
 
 
 def connect(engine: str) -> Client:

@@ -55,8 +55,11 @@ def _spell(value: Any) -> str:
         return f"{{{','.join(inner)}}}"
     if kind is list or kind is tuple or isinstance(value, list | tuple):
         return f"[{','.join(map(_spell, value))}]"
-    if isinstance(value, bytes):
+    if kind is bytes or isinstance(value, bytes):
         return f'"{value.hex()}"'
+    if kind is float and 1e-4 <= abs(value) < 1e16:
+        # Digits and a point in both languages, but for a zero after it.
+        return repr(value).removesuffix(".0")
     return rfc8785.dumps(value).decode()
 
 
@@ -75,7 +78,7 @@ def loads(text: str | bytes, name: str) -> dict[str, Any]:
     try:
         found = json.loads(
             text,
-            object_pairs_hook=_refuse_duplicates,
+            object_pairs_hook=refuse_duplicates,
             parse_constant=_refuse_constant,
             parse_int=_read_integer,
         )
@@ -87,7 +90,7 @@ def loads(text: str | bytes, name: str) -> dict[str, Any]:
     return found
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a key given twice: readers would differ on which one counts."""
     found = dict(pairs)
     if len(found) != len(pairs):

@@ -143,11 +143,14 @@ class Objective:
         gauge[-self.n_free :] = 1.0 / sqrt(self.n_free)
         return diagonal, gauge
 
-    def quadratic_gradient(self, theta: Vector) -> Vector:
-        """Return the gradient of the quadratic at theta."""
+    def quadratic_gradient(self, theta: Vector, *, scale: float = 1.0) -> Vector:
+        """Return the gradient of the quadratic at theta, times a number."""
+        gradient = (scale * self.quadratic) * theta
+        if not self.n_free:  # most requests: no diagonal to make
+            return gradient
         diagonal, gauge = self.quadratic_form(theta.size)
-        gradient = diagonal * theta
-        return gradient if gauge is None else gradient + (gauge @ theta) * gauge
+        gradient = (scale * diagonal) * theta
+        return gradient if gauge is None else gradient + scale * (gauge @ theta) * gauge
 
     def penalty_value(self, theta: Vector) -> float:
         """Return all that does not depend on rows: penalty, ridge, gauge."""
@@ -226,7 +229,7 @@ class Objective:
     def _design(self, X: Any) -> Design:
         """Return X as finite float64, dense or CSR, with the column of ones."""
         if sparse.issparse(X):
-            return _sparse_design(X, self.intercept)
+            return sparse_design(X, self.intercept)
         try:
             dense: NDArray[Any] = np.ascontiguousarray(X, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -242,7 +245,7 @@ class Objective:
         return dense
 
 
-def _sparse_design(X: Any, intercept: bool) -> Design:
+def sparse_design(X: Any, intercept: bool) -> Design:
     """Return a sparse X as CSR, with the column of ones if asked for."""
     matrix = _with_narrow_indices(sparse.csr_array(X, dtype=np.float64))
     if not matrix.has_canonical_format:  # entries given twice mean their sum

@@ -48,7 +48,7 @@ from .packing import NOT_STORED, stored
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
 # Columns up to which two threads of BLAS gain nothing on a block, and lose much where
-# one of them waits for a processor. The bits are the same.
+# one of them waits for a processor.
 NARROW = 128
 Value = TypeVar("Value")
 Terms = TypeVar("Terms", bound=tuple[Any, ...])
@@ -83,6 +83,29 @@ class RowSource(ABC):
     @abstractmethod
     def recode(self, code: Callable[[Vector], Vector]) -> Self:
         """Return the rows with what ``code`` makes of their labels."""
+
+    def convert(
+        self, change: Callable[["Rows"], "Rows"], *, n_columns: int
+    ) -> "RowSource":
+        """Return what a change makes of the rows, each by itself: so many columns."""
+        raise Unsupported(
+            "preprocessing needs rows in memory or in files, and these are "
+            f"{type(self).__name__}; leave the engine out"
+        )
+
+    def map_present(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
+        """Yield what a term makes of the rows that are not absent, some at a time."""
+        raise Unsupported(
+            "preprocessing needs rows in memory or in files, and these are "
+            f"{type(self).__name__}; leave the engine out"
+        )
+
+    def followed_by(self, added: "Rows") -> "RowSource":
+        """Return the rows, and after them these, where a source takes in others."""
+        raise Unsupported(
+            f"{type(self).__name__} take in no other rows; fit the model to rows in "
+            "memory"
+        )
 
     @property
     def block_rows(self) -> int:
@@ -144,6 +167,8 @@ class Rows(RowSource):
     @property
     def total_weight(self) -> float:
         """W: the sum of the weights, never the row count."""
+        if len(self.weight) == 1:
+            return float(self.weight[0])
         if len(self.weight) <= self.block_rows:
             return float(np.add.reduce(self.weight))
         whole = len(self.weight) // self.block_rows * self.block_rows
@@ -161,6 +186,18 @@ class Rows(RowSource):
         """Return the rows with what ``code`` makes of their labels."""
         y = code(self.y)
         return self if y is self.y else replace(self, y=y)
+
+    def convert(
+        self, change: Callable[["Rows"], "Rows"], *, n_columns: int
+    ) -> "RowSource":
+        """Return what a change makes of the rows, at once."""
+        del n_columns
+        assert self.absent is None, "gather first: a change may not know of gaps"
+        return change(self)
+
+    def map_present(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
+        """Yield what a term makes of all rows that are not absent."""
+        yield term(self if self.absent is None else self.gather())
 
     def take(self, index: NDArray[Any] | slice) -> "Rows":
         """Return the rows at these positions (or where a mask is true)."""
@@ -233,6 +270,10 @@ class JoinedRows(RowSource):
     def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
         """Yield what a term makes of each block, those of the first source first."""
         return chain(self.first.map_blocks(term), self.second.map_blocks(term))
+
+    def followed_by(self, added: Rows) -> "JoinedRows":
+        """Return the rows, and after them these."""
+        return JoinedRows(self, added)
 
     def recode(self, code: Callable[[Vector], Vector]) -> "JoinedRows":
         """Return the rows with what ``code`` makes of their labels."""

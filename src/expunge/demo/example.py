@@ -38,26 +38,31 @@ DESKS = {SENDER: "request", "operator": "operate", "auditor": "audit"}
 HELD_FOR = timedelta(days=365)
 
 
-def prepare_example(folder: Path) -> Path:
+def prepare_example(
+    folder: Path, announce: Callable[[str], None] = lambda text: None
+) -> Path:
     """Return the registry in a folder, made on the first call, with a new request.
 
     Parameters
     ----------
     folder
         New, empty, or from an earlier call.
+    announce
+        Called with a remark before what takes a while.
     """
     found = folder / REGISTRY
     if not found.exists():
-        _write_example(folder)
+        _write_example(folder, announce)
     with Registry.open(found) as registry:
         send_next(registry)
     return found
 
 
-def _write_example(folder: Path) -> None:
+def _write_example(folder: Path, announce: Callable[[str], None]) -> None:
     """Make the folder, whole or not at all."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"{folder} is in use for something else; give a new folder")
+    announce(f"making an example in {folder}, which takes some seconds")
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:

@@ -4,6 +4,6 @@
 Needs ``expunge[gpu]``.
 """
 
-from .rows import DeviceRows, to_device
+from .rows import DeviceRows, copy_rows, to_device
 
-__all__ = ["DeviceRows", "to_device"]
+__all__ = ["DeviceRows", "copy_rows", "to_device"]

@@ -29,6 +29,10 @@ Precision: TypeAlias = Literal["float32", "float64"]
 # Rows of a block, unless that has more numbers than the second says: 512 MiB.
 DEVICE_BLOCK_ROWS = 2**15
 BLOCK_NUMBERS = 2**26
+SPARSE = (
+    "X is sparse, and rows on a device are dense; use rows in memory, or X.toarray() "
+    "if that is small enough"
+)
 NO_PLACES: Index = np.array([], dtype=np.intp)
 
 
@@ -140,6 +144,29 @@ class DeviceRows(Private, RowSource):
         for part in (self._X, self._y):
             part[index] = 0.0
 
+    def erase_rows(self, gone: Index) -> "DeviceRows":
+        """Return all rows but those at these places, and overwrite these at once.
+
+        The rows that it is called on are spent. After an interrupt you can call it
+        again, with the same effect.
+        """
+        index = load_torch().as_tensor(gone, device=self._X.device)
+        for part in (self._X, self._y, self._weight):
+            part[index] = 0.0
+        absent = np.union1d(self._absent, gone)
+        return DeviceRows(self._X, self._y, self._weight, absent=absent)
+
+    def followed_by(self, added: Rows) -> "DeviceRows":
+        """Return the rows, and after them these, all in memory of their own."""
+        torch, device = load_torch(), self._X.device
+        with report_memory(device):
+            more = copy_rows(added, device=str(device))
+            kind = torch.promote_types(self._X.dtype, more._X.dtype)
+            X = torch.cat([self._X.to(kind), more._X.to(kind)])
+            y = torch.cat([self._y, more._y])
+            weight = torch.cat([self._weight, more._weight])
+        return DeviceRows(X, y, weight, absent=self._absent)
+
     def _present(self, places: Index) -> Any:
         """Return places on the device; each must hold a row, and be named once."""
         named = np.asarray(places, dtype=np.intp)
@@ -197,10 +224,7 @@ def to_device(
         be one of other rows than those that ask to leave.
     """
     if sparse.issparse(X):
-        raise Unsupported(
-            "X is sparse, and rows on a device are dense; use rows in memory, or "
-            "X.toarray() if that is small enough"
-        )
+        raise Unsupported(SPARSE)
     design = X if hasattr(X, "shape") and hasattr(X, "dtype") else np.asarray(X)
     if dtype is None:
         dtype = "float32" if str(design.dtype).endswith("float32") else "float64"
@@ -221,25 +245,49 @@ def _copy_rows(
     objective: Objective, given: Rows, *, to: Any, dtype: Precision
 ) -> DeviceRows:
     """Return the rows on the device, with the column of ones if there is one."""
-    torch = load_torch()
-    n_rows, n_columns = given.X.shape[0], given.X.shape[1] + objective.intercept
-    numbers = n_columns * (4 if dtype == "float32" else 8) + 8 + given.y[0].size * 8
-    require_memory(to, n_rows * numbers)
-    with report_memory(to):
-        kind = getattr(torch, dtype)
-        X = torch.empty((n_rows, n_columns), dtype=kind, device=to)
-        y, weight = (
-            torch.as_tensor(part, device=to) for part in (given.y, given.weight)
-        )
-        if to.type == "cpu":  # nobody else may write to them
-            y, weight = y.clone(), weight.clone()
-    for begin in range(0, n_rows, DEVICE_BLOCK_ROWS):
-        part = slice(begin, begin + DEVICE_BLOCK_ROWS)
+    width = int(given.X.shape[1]) + objective.intercept
+    there = _make_room(given, width, to=to, dtype=dtype)
+    for part in _parts(given):
         some: Any = given.X[part]
         host = some.cpu().numpy() if hasattr(some, "cpu") else some
         block = objective.rows(host, given.y[part], given.weight[part]).dense()
-        X[part] = torch.as_tensor(_narrow(block, dtype), device=to)
-    return DeviceRows(X, y, weight)
+        there._X[part] = load_torch().as_tensor(_narrow(block, dtype), device=to)
+    return there
+
+
+def copy_rows(rows: Rows, *, device: str) -> DeviceRows:
+    """Return a copy of checked rows on a device, in float32 if that loses nothing."""
+    if sparse.issparse(rows.X):
+        raise Unsupported(SPARSE)
+    to, X = require_device(device), np.asarray(rows.X)
+    with np.errstate(over="ignore"):
+        exact = ((X[part].astype(np.float32) == X[part]).all() for part in _parts(rows))
+        dtype: Precision = "float32" if all(exact) else "float64"
+    there = _make_room(rows, rows.n_columns, to=to, dtype=dtype)
+    for part in _parts(rows):
+        block = X[part].astype(dtype)
+        there._X[part] = load_torch().as_tensor(block, device=to)
+    return there
+
+
+def _parts(rows: Rows) -> Iterator[slice]:
+    """Yield the places of so many rows as are copied at a time."""
+    for begin in range(0, rows.X.shape[0], DEVICE_BLOCK_ROWS):
+        yield slice(begin, begin + DEVICE_BLOCK_ROWS)
+
+
+def _make_room(rows: Rows, width: int, *, to: Any, dtype: Precision) -> DeviceRows:
+    """Return labels and weights on a device, and room for the rows."""
+    torch, n_rows = load_torch(), int(rows.X.shape[0])
+    numbers = width * (4 if dtype == "float32" else 8) + 8 + rows.y[0].size * 8
+    require_memory(to, n_rows * numbers)
+    with report_memory(to):
+        X = torch.empty((n_rows, width), dtype=getattr(torch, dtype), device=to)
+        y, weight = (torch.as_tensor(part, device=to) for part in (rows.y, rows.weight))
+        if to.type == "cpu":  # nobody else may write to them
+            y, weight = y.clone(), weight.clone()
+    absent = NO_PLACES if rows.absent is None else rows.absent
+    return DeviceRows(X, y, weight, absent=absent)
 
 
 def _narrow(block: NDArray[np.float64], dtype: Precision) -> NDArray[Any]:

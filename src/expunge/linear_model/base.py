@@ -142,6 +142,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         y: ArrayLike | None = None,
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
+        engine: Any = None,
     ) -> Self:
         """Fit the model and make its first release.
 
@@ -156,13 +157,15 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             forget rows by their position or their content.
         sample_weight
             Weights; integer weights count rows.
+        engine
+            Where passes run: as ``expunge.engines.read_engine`` takes it.
         """
         if self.budget is None:
             warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
             of_rows = {"subjects": subjects, "sample_weight": sample_weight}
-            prepared = prepare_fit(fresh, X, y, **of_rows)
+            prepared = prepare_fit(fresh, X, y, engine=engine, **of_rows)
             fit_prepared(fresh, prepared, before=public_model(self))
             self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
         return self
@@ -368,7 +371,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
             model: PrivateModel = fit(
                 prepared.objective,
-                rows,
+                rows if prepared.placed is None else prepared.placed,
                 mechanism=mechanism,
                 budget=self.budget,
                 start=start,

@@ -2,6 +2,7 @@
 """Requests as users make them: rows checked, and read into what a model keeps."""
 
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,8 @@ def check_request(
         return private.objective.rows(X, coded, sample_weight)
     current = labels.recode(coded, private.objective.loss)
     rows = private.objective.rows(X, current, sample_weight)
-    return replace(rows, y=coded, weight=weigh_as_fitted(public, y, weight=rows.weight))
+    weight = weigh_as_fitted(public, y, weight=rows.weight)
+    return Rows(rows.X, coded, weight)
 
 
 def _check_raw_request(
@@ -180,7 +182,9 @@ def is_checked(X: Any, y: Any, *, public: PublicModel) -> bool:
         and type(y) is np.ndarray
         and y.dtype.kind in "biuf"
         and y.shape == X.shape[:1]
-        and bool(np.isfinite(X).all() and np.isfinite(y).all())
+        # A sum of squares is finite only if every number is.
+        and isfinite(np.vdot(X, X))
+        and isfinite(np.vdot(y, y))
     )
 
 

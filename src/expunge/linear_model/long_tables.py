@@ -8,29 +8,54 @@ from typing import Any
 import numpy as np
 
 from ..core.losses import Loss
+from ..engines import Engine, read_engine, require_jobs
 from ..exceptions import InvalidInput, Unsupported
 from ..long.coding import TargetCoding
+from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
+from ..preprocessing.columns import Recipe
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
 from ..private_model.subjects import owners_of
 from .parameters import Prepared, require_parameters
 
 # What an estimator fitted to a long table cannot have, and why not.
 REFUSED: Mapping[str, str] = {
-    "preprocessing": "give columns that are encoded and scaled already",
     "class_weight": "give a column of weights: weight=... when you open the table",
 }
 
 
 def prepare_fit(
-    estimator: Any, X: Any, y: Any, *, subjects: Any, sample_weight: Any
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    subjects: Any,
+    sample_weight: Any,
+    engine: Any = None,
 ) -> Prepared:
     """Learn features and labels of what ``fit`` is given; return rows and owners."""
+    place = read_engine(engine)  # an address that nobody answers at ends it here
     if isinstance(X, LongTable):
         given = {"y": y, "subjects": subjects, "sample_weight": sample_weight}
-        return prepare_table(estimator, X, given=given)
+        return place_rows(prepare_table(estimator, X, given=given), place)
     prepared: Prepared = estimator._prepare(X, y, sample_weight)
-    return replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+    prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+    if getattr(estimator, "fits_jobs", False):
+        return replace(prepared, engine=require_jobs(place))
+    return place_rows(prepared, place)
+
+
+def place_rows(prepared: Prepared, engine: Engine | None) -> Prepared:
+    """Return the rows with a place on the engine, if there is one."""
+    if engine is None:
+        return prepared
+    if prepared.recipe is not None:
+        raise Unsupported(
+            "preprocessing and class_weight='balanced' need rows in memory, and an "
+            "engine has them elsewhere; leave engine out, or give encoded columns"
+        )
+    return replace(prepared, engine=engine, placed=engine.place(prepared.rows))
 
 
 def prepare_table(
@@ -62,10 +87,29 @@ def prepare_table(
     if labels is not None:
         labels.require_minimiser(objective)
     code = TargetCoding(loss, None if labels is None else labels.coding)
-    rows = table.rows(objective, code=code)
+    recipe, encode = _learn_recipe(estimator, table)
     return Prepared(
-        objective, rows, labels, weighted=table.weighted, table=(table, code)
+        objective,
+        table.rows(objective, code=code, encode=encode),
+        labels,
+        weighted=table.weighted,
+        recipe=recipe,
+        table=(table, code),
+        encode=encode,
     )
+
+
+def _learn_recipe(
+    estimator: Any, table: LongTable
+) -> tuple[Recipe | None, RawColumns | None]:
+    """Return what preprocessing does with raw columns, and what reads them for it."""
+    if estimator.preprocessing is None:
+        return None, None
+    if table.header is None:
+        raise InvalidInput(
+            "preprocessing takes raw columns; open the table with raw=True"
+        )
+    return table.learn_recipe(describe(estimator.preprocessing, table.header))
 
 
 def _learn_labels(estimator: Any, table: LongTable) -> tuple[Loss, Labels | None]:

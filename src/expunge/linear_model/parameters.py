@@ -26,11 +26,15 @@ from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.rows import Rows, RowSource, in_memory
 from ..core.solver import MAX_STEPS
 from ..core.sums import column_sizes
+from ..engines import DeviceEngine, Engine
 from ..exceptions import InvalidInput, NotCertifiable, NotConverged
+from ..gpu import DeviceRows
 from ..long.kept_rows import FileRows
+from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
+from ..private_model.mirrored_rows import MirroredRows
 from ..private_model.training_rows import KeptRows, TrainingRows
 from ..promise.budget import Budget
 from ..removal import Jackknife, MatrixFree, Mechanism, Newton, Rescaled, Retrain
@@ -324,6 +328,10 @@ class Prepared(Private):
     table
         The long table that the rows lie in, and what makes labels of its targets; None
         for rows in memory.
+    encode
+        What makes raw rows of the raw columns of that table, with preprocessing.
+    engine, placed
+        Where passes run, and the rows there; None for this process.
     """
 
     objective: Objective
@@ -334,13 +342,26 @@ class Prepared(Private):
     recipe: Recipe | None = None
     shared: bool = True
     table: tuple[LongTable, Any] | None = None
+    encode: RawColumns | None = None
+    engine: Engine | None = None
+    placed: RowSource | None = None
 
     def keep_rows(self) -> KeptRows:
         """Return the rows with their owners, as a model keeps them."""
-        if self.table is None:
-            return TrainingRows(self.own_rows(), self.owners)
-        table, code = self.table
-        return FileRows(table, self.objective, code=code)
+        if self.table is not None:
+            table, code = self.table
+            return FileRows(
+                table,
+                self.objective,
+                code=code,
+                encode=self.encode,
+                engine=self.engine,
+            )
+        own = self.own_rows()
+        engine, mirror = self.engine, self.placed
+        if isinstance(engine, DeviceEngine) and isinstance(mirror, DeviceRows):
+            return MirroredRows(own, self.owners, engine=engine, mirror=mirror)
+        return TrainingRows(own, self.owners)
 
     def own_rows(self) -> Rows:
         """Return the rows in memory that is not the caller's."""

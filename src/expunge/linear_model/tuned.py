@@ -9,7 +9,7 @@ fold, so that the choice after a request is the one that tuning again would make
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..core.objective import Objective
 from ..core.penalties import Penalty
 from ..core.rows import in_memory
 from ..display.progress import ProgressBar
+from ..engines import DaskEngine, require_jobs
 from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe
 from ..preprocessing.pipeline_model import fit_pipeline, require_pipeline
@@ -31,7 +32,7 @@ from ..removal import Mechanism
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from ..selection.choice import Method, Rule, Split, grid
-from ..selection.fold_fits import tune_folds
+from ..selection.fold_fits import Crew, tune_folds
 from ..selection.loo import LooResult, leave_one_out
 from ..selection.tuned_model import (
     choose_with_noise,
@@ -74,6 +75,8 @@ class Curve(Private):
 
 class TunedEstimator(Forgetful):
     """An estimator that chooses among candidates by cross-validation."""
+
+    fits_jobs: ClassVar[bool] = True  # independent of each other, as a cluster runs
 
     @name_unknown
     def __init__(
@@ -180,7 +183,8 @@ class TunedEstimator(Forgetful):
         rows = in_memory(prepared.rows)
         kept, bounds = sort_by_fold(rule, rows, owners=prepared.owners)
         recipe = prepared.recipe
-        models = self._tune(rule, Split(kept.rows, bounds), recipe=recipe)
+        split, engine = Split(kept.rows, bounds), require_jobs(prepared.engine)
+        models = self._tune(rule, split, recipe=recipe, engine=engine)
         noise = None
         if rule.method == "noised":
             assert budget is not None
@@ -212,7 +216,14 @@ class TunedEstimator(Forgetful):
         )
         return tuned
 
-    def _tune(self, rule: Rule, split: Split, *, recipe: Recipe | None) -> Any:
+    def _tune(
+        self,
+        rule: Rule,
+        split: Split,
+        *,
+        recipe: Recipe | None,
+        engine: DaskEngine | None,
+    ) -> Any:
         """Return the models of all candidates and the choice among them."""
         # Without preprocessing each candidate is also fitted to all rows.
         times = (rule.n_folds or 0) + (recipe is None)
@@ -221,11 +232,12 @@ class TunedEstimator(Forgetful):
         if recipe is not None:
             require_pipeline(recipe, self.budget, keep_data=True)
         with ProgressBar(label, total, shown=bool(self.verbose)) as bar:
+            crew = Crew(engine, bar.count)
             if recipe is None:
                 by_folds = needs_folds(rule, split.rows)
-                return fit_models(rule, split, by_folds=by_folds, tick=bar.count)
-            choose, tick = rule.chooser(at_fit=True), bar.count
-            return tune_folds(rule, split, recipe=recipe, choose=choose, tick=tick)
+                return fit_models(rule, split, by_folds=by_folds, crew=crew)
+            choose = rule.chooser(at_fit=True)
+            return tune_folds(rule, split, recipe=recipe, choose=choose, crew=crew)
 
     def _rule(self, loss: Loss) -> Rule:
         """Return the rule that the parameters describe, with its key."""

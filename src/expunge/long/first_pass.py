@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ..core.arrays import LARGEST, SMALLEST, Index, Vector, row_squares
 from ..core.objective import check_weights
@@ -40,11 +41,14 @@ class TableFacts:
         The targets, if they are words, in the order of their codes.
     short_rows
         Whether a row that is not zero is shorter than fits without an intercept take.
+    gaps
+        Raw columns in which a value is missing.
     """
 
     classes: dict[Any, tuple[int, int]] | None
     words: NDArray[Any] | None
     short_rows: bool
+    gaps: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +82,24 @@ def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | 
         raise InvalidInput("the table has no rows; there is nothing to fit")
     people = None if how.key is None else PeopleWriter(how.folder, how.key)
     writer = DecodedWriter(how.folder, table, features=how.cache)
-    targets, short = _Targets(), False
+    targets, short, gaps = _Targets(), False, np.zeros(table.n_features, dtype=bool)
     try:
         for begin in range(0, table.n_rows, how.rows_at_once):
             end = min(begin + how.rows_at_once, table.n_rows)
             raw = table.read(begin, end, subjects=people is not None)
-            short |= _require_numbers(table, raw, begin=begin)
+            if table.words is None:
+                short |= _require_numbers(table, raw, begin=begin)
+            else:
+                gaps |= _find_gaps(table, raw, begin=begin)
+            _require_weights(table, raw, begin=begin)
             y = targets.code(table, raw, begin=begin)
             if people is not None:
                 people.add(*find_owners(table, raw.subjects, begin=begin))
             writer.add(raw, y)
             how.on_progress(end, table.n_rows)
         table.require_unchanged()
-        facts = TableFacts(targets.classes(), targets.words(), short)
+        holed = frozenset(np.array(table.names)[gaps].tolist())
+        facts = TableFacts(targets.classes(), targets.words(), short, holed)
         return facts, None if people is None else people.finish()
     finally:
         writer.close()
@@ -99,12 +108,13 @@ def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | 
 
 
 def _require_numbers(table: RawTable, raw: RawRows, *, begin: int) -> bool:
-    """Raise InvalidInput for a feature or weight that is none; tell of short rows."""
-    squares = row_squares(np.asarray(raw.X, dtype=np.float64))
+    """Raise InvalidInput for a feature that is none; tell of short rows."""
+    X = raw.X.astype(np.float64, copy=False)
+    squares = row_squares(X)
     good = (squares > SMALLEST**2) & (squares < LARGEST**2)
     short = False
     if not good.all():
-        rows, columns = np.nonzero(~np.isfinite(raw.X))
+        rows, columns = _find_odd(X)
         if rows.size:
             name, place = table.names[columns[0]], begin + int(rows[0])
             _refuse(
@@ -115,14 +125,38 @@ def _require_numbers(table: RawTable, raw: RawRows, *, begin: int) -> bool:
             _refuse(
                 table, begin + int(long[0]), what=f"a row is longer than {LARGEST:g}"
             )
-        short = bool((raw.X[~good] != 0.0).any())
+        short = bool(abs(X[~good]).max() > 0.0)
+    return short
+
+
+def _find_gaps(table: RawTable, raw: RawRows, *, begin: int) -> NDArray[np.bool]:
+    """Return which raw columns have missing values; refuse infinite ones."""
+    rows, columns = np.nonzero(np.isinf(raw.X))
+    if rows.size:
+        name, place = table.names[columns[0]], begin + int(rows[0])
+        _refuse(table, place, what=f"column {name!r} holds infinity")
+    return np.asarray(np.isnan(raw.X).any(axis=0))
+
+
+def _require_weights(table: RawTable, raw: RawRows, *, begin: int) -> None:
+    """Raise InvalidInput for a weight that is none."""
     if raw.weight is not None:
         try:
             check_weights(raw.weight, len(raw))
         except InvalidInput as error:
             bad = ~((raw.weight >= 0.0) & (raw.weight <= LARGEST))
             _refuse(table, begin + int(np.flatnonzero(bad)[0]), what=str(error))
-    return short
+
+
+def _find_odd(X: Any) -> tuple[Any, Any]:
+    """Return the rows and columns of entries that are no numbers."""
+    if not sparse.issparse(X):
+        rows, columns = np.nonzero(~np.isfinite(X))
+        return rows, columns
+    entries: Any = X
+    odd = np.flatnonzero(~np.isfinite(entries.data))
+    rows = np.searchsorted(entries.indptr, odd, side="right") - 1
+    return rows, entries.indices[odd]
 
 
 def _refuse(table: RawTable, position: int, *, what: str) -> NoReturn:

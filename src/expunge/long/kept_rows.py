@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 from ..core.objective import Objective
-from ..core.rows import Rows
+from ..core.rows import Rows, RowSource
+from ..engines import Engine
 from ..private_model.subjects import ROW
 from ..private_model.training_rows import KeptRows, unknown_owners
 from .people import find_all
+from .raw_columns import RawColumns
 from .stored_rows import StoredRows
 from .table import LongTable
 
@@ -32,9 +34,13 @@ class FileRows(KeptRows):
         The objective of the fit.
     code
         What makes the codes that rows keep of targets.
+    encode
+        What makes raw rows of raw columns; None if they are not raw.
+    engine
+        Where passes run; in this process if not given.
     """
 
-    __slots__ = ("_code", "_objective", "_table")
+    __slots__ = ("_code", "_encode", "_engine", "_objective", "_table")
 
     def __init__(
         self,
@@ -42,10 +48,14 @@ class FileRows(KeptRows):
         objective: Objective,
         *,
         code: Callable[[NDArray[Any]], Vector],
+        encode: RawColumns | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self._table = table
         self._objective = objective
         self._code = code
+        self._encode = encode
+        self._engine = engine
         self.anonymous = table.people is None
         table.claim(self)
 
@@ -73,9 +83,10 @@ class FileRows(KeptRows):
             return len(np.unique(gone))
         return self._table.people.count(gone)
 
-    def remaining(self, gone: Index) -> StoredRows:
+    def remaining(self, gone: Index) -> RowSource:
         """Return the remaining rows but these, to be read by passes."""
-        return self._rows(gone)
+        rows = self._rows(gone)
+        return rows if self._engine is None else self._engine.place(rows)
 
     @property
     def has_many_gaps(self) -> bool:
@@ -94,7 +105,9 @@ class FileRows(KeptRows):
     def _rows(self, gone: Index | None = None) -> StoredRows:
         """Return the rows of the table but those that left."""
         self._table.require_owner(self)
-        return self._table.rows(self._objective, code=self._code, gone=gone)
+        return self._table.rows(
+            self._objective, code=self._code, gone=gone, encode=self._encode
+        )
 
     def _find_rows(self, names: set[str]) -> tuple[Index, set[str]]:
         """Return the positions that rows without owners are named by."""

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a long table: Parquet files, or arrays in NumPy files."""
+"""Open a long table: files, arrays, data frames or sparse matrices."""
 
 import os
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
+from scipy import sparse
+
+from ..core.rows import BLOCK_ROWS
 from ..display.progress import OnProgress, be_silent
+from ..exceptions import InvalidInput
+from .held import FrameTable, SparseTable
 from .memory import DEFAULT_MEMORY, rows_at_once
 from .npy import NpyTable
 from .parquet import Columns, ParquetTable, find_files
+from .raw_table import RawTable
 from .table import LongTable
 
 
@@ -28,6 +34,9 @@ class LongTableOptions(TypedDict, total=False):
         Where to make the private folder; the system's temporary folder if not given.
     on_progress
         Called with how many rows the first pass has read, of how many.
+    raw
+        Whether features may be words, and values missing, for estimators with
+        ``preprocessing``; of Parquet files alone.
     """
 
     subject: Any
@@ -36,6 +45,94 @@ class LongTableOptions(TypedDict, total=False):
     cache: bool
     folder: str | os.PathLike[str] | None
     on_progress: OnProgress
+    raw: bool
+
+
+def open_table(
+    data: Any,
+    *,
+    target: Any,
+    features: Sequence[str] | None = None,
+    **options: Unpack[LongTableOptions],
+) -> LongTable:
+    """Look through rows once, wherever they are, and return them as a table.
+
+    Parameters
+    ----------
+    data
+        Parquet files, as ``open_parquet`` takes them; a data frame of pandas or polars,
+        or an Arrow table; a matrix in a .npy file, mapped or in memory; a sparse one.
+    target
+        The labels: the name of a column, or for a matrix an array.
+    features
+        The columns that the model sees, in this order; all others if not given.
+    options
+        As for ``open_parquet``; for a matrix, arrays in place of columns.
+    """
+    if hasattr(data, "columns"):
+        return _open_frame(data, target=target, features=features, **options)
+    if _names_parquet(data):
+        return open_parquet(data, target=target, features=features, **options)
+    if features is not None:
+        raise InvalidInput("a matrix has no names; leave features out, or slice it")
+    if sparse.issparse(data):
+        return _open_sparse(data, target=target, **options)
+    return open_npy(data, target=target, **options)
+
+
+def _names_parquet(data: Any) -> bool:
+    """Whether this is a path, or several, and no .npy file."""
+    if isinstance(data, str | os.PathLike):
+        return not os.fspath(data).endswith(".npy")
+    return isinstance(data, list | tuple) and all(
+        isinstance(one, str | os.PathLike) for one in data
+    )
+
+
+def _open_frame(
+    frame: Any,
+    *,
+    target: str,
+    features: Sequence[str] | None,
+    **options: Unpack[LongTableOptions],
+) -> LongTable:
+    """Return a data frame, or an Arrow table, as a long table."""
+    subject, weight = options.get("subject"), options.get("weight")
+    table = FrameTable(frame, Columns(target, subject, weight, features))
+    memory = options.get("memory", DEFAULT_MEMORY)
+    step = rows_at_once(memory, n_columns=table.n_features + 3)
+    return _look_at(table, options, step=step)
+
+
+def _open_sparse(
+    X: Any, *, target: Any, **options: Unpack[LongTableOptions]
+) -> LongTable:
+    """Return a sparse matrix as a long table."""
+    subject, weight = options.get("subject"), options.get("weight")
+    table = SparseTable(X, target, weight=weight, subject=subject)
+    table.require_memory(options.get("memory", DEFAULT_MEMORY))
+    if options.get("cache", False):
+        raise InvalidInput(
+            "cache=True for a sparse matrix: its rows need no decoding; leave cache out"
+        )
+    return _look_at(table, options, step=BLOCK_ROWS)
+
+
+def _look_at(table: RawTable, options: LongTableOptions, *, step: int) -> LongTable:
+    """Look through rows that are decoded already, and copy them only if asked to."""
+    if options.get("raw", False):
+        raise InvalidInput(
+            "raw=True is for Parquet files; pass a table in memory to fit as it is, "
+            "with y and subjects beside it"
+        )
+    return LongTable(
+        table,
+        rows_at_once=step,
+        owned=options.get("subject") is not None,
+        cache=options.get("cache", False),
+        folder=options.get("folder"),
+        on_progress=options.get("on_progress", be_silent),
+    )
 
 
 def open_parquet(
@@ -59,13 +156,15 @@ def open_parquet(
         ``subject=`` and ``weight=``, the columns with the owner of each row and with
         its weight; ``memory=``, how many bytes the rows in memory may take;
         ``cache=False`` to decode the files in every pass; ``folder=``, where to keep
-        decoded rows and the index of people.
+        decoded rows and the index of people; ``raw=True`` for features that an
+        estimator's ``preprocessing`` encodes.
     """
     subject, weight = options.get("subject"), options.get("weight")
     table = ParquetTable(
         find_files(paths),
         Columns(target, subject, weight, features),
         memory=options.get("memory", DEFAULT_MEMORY),
+        raw=options.get("raw", False),
     )
     return LongTable(
         table,
@@ -95,11 +194,5 @@ def open_npy(
     subject, weight = options.get("subject"), options.get("weight")
     table = NpyTable(features, target, weight=weight, subject=subject)
     memory = options.get("memory", DEFAULT_MEMORY)
-    return LongTable(
-        table,
-        rows_at_once=rows_at_once(memory, n_columns=table.n_features + 3),
-        owned=subject is not None,
-        cache=options.get("cache", False),
-        folder=options.get("folder"),
-        on_progress=options.get("on_progress", be_silent),
-    )
+    step = rows_at_once(memory, n_columns=table.n_features + 3)
+    return _look_at(table, options, step=step)

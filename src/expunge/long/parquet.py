@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..core.packing import stored
 from ..exceptions import InvalidInput, needing
 from .memory import rows_at_once
+from .raw_columns import Words
 from .raw_table import NUMBER, RawRows, RawTable
 
 BUFFER_BYTES = 1 << 16
@@ -71,15 +72,25 @@ class Identity:
 class ParquetTable(RawTable):
     """The rows of one or several Parquet files of one schema."""
 
-    def __init__(self, paths: Sequence[Path], columns: Columns, *, memory: int) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        columns: Columns,
+        *,
+        memory: int,
+        raw: bool = False,
+    ) -> None:
         self._paths = list(paths)
         self.memory = memory
         self._identities = [Identity.of(path) for path in self._paths]
         self._cursor: _Cursor | None = None
         schema = _require_equal_schemas(self._paths)
-        self._columns = _require_columns(schema, columns)
+        self._columns = require_columns(schema.names, columns)
         self.names = tuple(self._columns.features or ())
-        self.dtype = _dtype_of(schema, self.names)
+        self.dtype = NUMBER if raw else _dtype_of(schema, self.names)
+        if raw:
+            self.words = Words(_word_columns(schema, self.names))
+            self.header = schema.empty_table().select(list(self.names))
         self.weighted = columns.weight is not None
         # Besides the features, at most a target, a weight and a subject.
         self.batch_rows = rows_at_once(memory, n_columns=self.n_features + 3)
@@ -234,7 +245,10 @@ class ParquetTable(RawTable):
         target, weight = self._columns.target, self._columns.weight
         X = np.empty((len(columns[target]), self.n_features + ones), dtype=dtype)
         for place, name in enumerate(self.names):
-            X[:, place] = columns[name]
+            values = columns[name]
+            if self.words is not None and name in self.words:
+                values = self.words.code(name, values)
+            X[:, place] = values
         X[:, self.n_features :] = 1.0
         weights = None if weight is None else columns[weight].astype(np.float64)
         subject = self._columns.subject
@@ -359,19 +373,19 @@ def _require_equal_schemas(paths: Sequence[Path]) -> Any:
     return first
 
 
-def _require_columns(schema: Any, columns: Columns) -> Columns:
+def require_columns(known: Sequence[str], columns: Columns) -> Columns:
     """Return the columns with the features named, or raise InvalidInput."""
     given = [columns.target, columns.subject, columns.weight]
     special = [name for name in given if name is not None]
     features = columns.features
     if features is None:
-        features = [name for name in schema.names if name not in special]
+        features = [name for name in known if name not in special]
     wanted = [*features, *special]
     for name in wanted:
-        if name not in schema.names:
-            known = ", ".join(map(repr, schema.names[:20]))
-            raise InvalidInput(f"no column {name!r} in the files; they have {known}")
-        if schema.names.count(name) > 1 or wanted.count(name) > 1:
+        if name not in known:
+            some = ", ".join(map(repr, known[:20]))
+            raise InvalidInput(f"no column {name!r} in the table; it has {some}")
+        if known.count(name) > 1 or wanted.count(name) > 1:
             raise InvalidInput(
                 f"column {name!r} is named twice; give each column one name and one use"
             )
@@ -393,6 +407,24 @@ def _dtype_of(schema: Any, names: Sequence[str]) -> np.dtype[Any]:
             )
     narrow = all(types.is_float32(kind) for kind in kinds)
     return np.dtype(np.float32 if narrow else np.float64)
+
+
+def _word_columns(schema: Any, names: Sequence[str]) -> list[str]:
+    """Return the columns that hold words; refuse what is neither word nor number."""
+    types: Any = import_module("pyarrow.types")
+    found = []
+    for name in names:
+        kind = schema.field(name).type
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        text = types.is_string(kind) or types.is_large_string(kind)
+        if text or types.is_boolean(kind):
+            found.append(name)
+        elif not (types.is_floating(kind) or types.is_integer(kind)):
+            raise InvalidInput(
+                f"column {name!r} holds {kind}; features must be numbers or words: "
+                "leave it out with features=[...]"
+            )
+    return found
 
 
 def _to_numpy(column: Any) -> NDArray[Any]:

@@ -24,6 +24,7 @@ BUCKETS = 256
 WRITTEN_AT_ONCE = 1 << 16  # rows that are noted before 256 files are opened
 ENTRY = np.dtype([("tag", "<u8", (2,)), ("position", "<i8")])
 NOWHERE = -1  # the position of an entry that was erased
+NOBODY = np.array([((0, 0), NOWHERE)], dtype=ENTRY).tobytes()
 
 
 def tags_of(owners: Iterable[str], key: bytes) -> Iterator[bytes]:
@@ -109,12 +110,11 @@ class People(Private):
         """Overwrite what is noted of these rows; doing it twice changes nothing."""
         buckets = np.unique(_bucket(self._tags_at(positions)))
         for bucket in buckets.tolist():
-            entries = self._read(bucket)
-            gone = np.isin(entries["position"], positions)
-            entries["tag"][gone] = 0
-            entries["position"][gone] = NOWHERE
+            gone = np.isin(self._read(bucket)["position"], positions)
             with _bucket_path(self._folder, bucket).open("r+b") as file:
-                file.write(entries.tobytes())
+                for place in np.flatnonzero(gone).tolist():
+                    file.seek(place * ENTRY.itemsize)
+                    file.write(NOBODY)
         for begin, end in runs_of(np.unique(positions)):
             self._tags.zero(begin, end)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
+from .raw_columns import Words
 
 NUMBER = np.dtype(np.float64)
 
@@ -25,7 +26,7 @@ class RawRows:
     Attributes
     ----------
     X
-        Features, (n, d), float32 or float64.
+        Features, (n, d), float32 or float64; dense, or CSR.
     y
         A target for each row: numbers, or words.
     weight
@@ -34,13 +35,13 @@ class RawRows:
         The owner of each row; None if they were not read.
     """
 
-    X: NDArray[Any]
+    X: Any
     y: NDArray[Any]
     weight: Vector | None
     subjects: Any = None
 
     def __len__(self) -> int:
-        return len(self.X)
+        return int(self.X.shape[0])
 
 
 class RawTable(ABC):
@@ -50,6 +51,9 @@ class RawTable(ABC):
     names: tuple[str, ...]
     dtype: np.dtype[Any]
     weighted: bool
+    # Of raw columns: their words, and a table of them without rows. Else None.
+    words: Words | None = None
+    header: Any = None
 
     @property
     def n_features(self) -> int:

@@ -261,6 +261,11 @@ def make_source(table: LongTable, name: str, *, passes: bool) -> Source:
             "a registry can leave the rows of Parquet files where they are, and no "
             "others; write the arrays to Parquet, or read them into memory"
         )
+    if table.header is not None:
+        raise Unsupported(
+            "a registry cannot leave raw columns (raw=True) where they are yet: give "
+            "columns that are encoded already, or fit to rows in memory"
+        )
     return Source(
         name,
         tuple(

@@ -13,14 +13,14 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ..core.arrays import Index, Vector
-from ..core.rows import Rows, RowSource, pairwise_sum
+from ..core.rows import JoinedRows, Rows, RowSource, pairwise_sum
 from .npy import FileArray
 from .raw_table import RawTable, require_positions, runs_of
 
 Value = TypeVar("Value")
-NO_ROWS: Index = np.array([], dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -39,6 +39,9 @@ class StoredRows(RowSource):
         Sorted positions of rows that are removed: they count for nothing.
     total
         The sum of the weights of the others.
+    changes, width
+        What is made of rows after that, one after the other, and how many columns that
+        leaves; None for those of the table.
     """
 
     table: RawTable
@@ -46,6 +49,8 @@ class StoredRows(RowSource):
     intercept: bool
     absent: Index
     total: float
+    changes: tuple[Callable[[Rows], Rows], ...] = ()
+    width: int | None = None
 
     def __repr__(self) -> str:
         return f"StoredRows({len(self)} x {self.n_columns})"
@@ -56,7 +61,8 @@ class StoredRows(RowSource):
     @property
     def n_columns(self) -> int:
         """The number of columns, intercept included."""
-        return self.table.n_features + self.intercept
+        plain = self.table.n_features + self.intercept
+        return plain if self.width is None else self.width
 
     @property
     def total_weight(self) -> float:
@@ -70,47 +76,75 @@ class StoredRows(RowSource):
 
     def read_block(self, number: int) -> Rows:
         """Return a block, counted from 0; what is absent is zero, and so its weight."""
-        begin = number * self.block_rows
-        end = min(begin + self.block_rows, self.table.n_rows)
-        some = slice(*np.searchsorted(self.absent, [begin, end]))
-        return self._see(begin, end, gone=self.absent[some] - begin)
+        left, present = self._read_present(number)
+        return present if left.all() else _spread(present, left)
 
     def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
         """Yield what a term makes of each block, in order."""
         for number in range(self.n_blocks):
             yield term(self.read_block(number))
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Raise InvalidInput if the rows may be others than when they were opened."""
         self.table.require_unchanged()
+
+    def map_present(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
+        """Yield what a term makes of each block without the rows that are absent."""
+        for number in range(self.n_blocks):
+            yield term(self._read_present(number)[1])
+        self.table.require_unchanged()
+
+    def convert(
+        self, change: Callable[[Rows], Rows], *, n_columns: int
+    ) -> "StoredRows":
+        """Return what a change makes of the rows, when a pass reads them."""
+        return replace(self, changes=(*self.changes, change), width=n_columns)
 
     def recode(self, code: Callable[[Vector], Vector]) -> Self:
         """Return the rows with their labels coded otherwise."""
         return replace(self, codes=(*self.codes, code))
+
+    def followed_by(self, added: Rows) -> JoinedRows:
+        """Return the rows, and after them these, which lie in memory."""
+        return JoinedRows(self, added)
 
     def take(self, positions: Index) -> Rows:
         """Return the rows at these positions, in memory."""
         require_positions(positions, self.table.n_rows)
         places, back = np.unique(positions, return_inverse=True)
         parts = [self._see(begin, end) for begin, end in runs_of(places)]
+        stack: Any = sparse.vstack if sparse.issparse(parts[0].X) else np.concatenate
         joined = Rows(
-            np.concatenate([np.asarray(part.X) for part in parts]),
+            stack([part.X for part in parts]),
             np.concatenate([part.y for part in parts]),
             np.concatenate([part.weight for part in parts]),
         )
         return joined.take(back)
 
-    def _see(self, begin: int, end: int, *, gone: Index = NO_ROWS) -> Rows:
+    def _read_present(self, number: int) -> tuple[NDArray[np.bool], Rows]:
+        """Return which rows of a block are there, and these rows."""
+        begin = number * self.block_rows
+        end = min(begin + self.block_rows, self.table.n_rows)
+        some = slice(*np.searchsorted(self.absent, [begin, end]))
+        left = np.ones(end - begin, dtype=bool)
+        left[self.absent[some] - begin] = False
+        return left, self._see(begin, end, left=left)
+
+    def _see(
+        self, begin: int, end: int, *, left: NDArray[np.bool] | None = None
+    ) -> Rows:
         """Return rows of the table as the model sees them, in arrays of their own."""
         raw = self.table.read_design(begin, end, intercept=self.intercept)
-        X, n_rows = raw.X, len(raw)
-        weight = np.ones(n_rows) if raw.weight is None else raw.weight
-        if not gone.size:
-            return Rows(X, self._code(raw.y), weight)
-        # What is written over a target need not be one.
-        left = np.ones(n_rows, dtype=bool)
-        left[gone] = False
-        coded, y = self._code(raw.y[left]), np.zeros(n_rows)
-        y[left] = coded
-        X[gone], weight[gone] = 0.0, 0.0
-        return Rows(X, y, weight)
+        X, y = raw.X, raw.y
+        weight = np.ones(len(raw)) if raw.weight is None else raw.weight
+        if left is not None and not left.all():
+            # What is written over a target need not be one.
+            X, y, weight = X[left], y[left], weight[left]
+        rows = Rows(X, self._code(y), weight)
+        for change in self.changes:
+            rows = change(rows)
+        return rows
 
     def _code(self, targets: NDArray[Any]) -> Vector:
         """Return targets as labels."""
@@ -118,6 +152,20 @@ class StoredRows(RowSource):
         for code in self.codes:
             y = code(y)
         return y
+
+
+def _spread(rows: Rows, left: NDArray[np.bool]) -> Rows:
+    """Return rows at the places that are left, and zeros at the others."""
+    y, weight = np.zeros((2, len(left)))
+    y[left], weight[left] = rows.y, rows.weight
+    if not sparse.issparse(rows.X):
+        X = np.zeros((len(left), rows.n_columns))
+        X[left] = rows.X
+        return Rows(X, y, weight)
+    lengths = np.zeros(len(left) + 1, dtype=rows.X.indptr.dtype)
+    lengths[1:][left] = np.diff(rows.X.indptr)
+    parts = (rows.X.data, rows.X.indices, np.cumsum(lengths, dtype=lengths.dtype))
+    return Rows(sparse.csr_array(parts, shape=(len(left), rows.n_columns)), y, weight)
 
 
 def sum_weights(

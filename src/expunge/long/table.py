@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,11 +24,14 @@ from ..core.objective import Objective
 from ..core.rows import BLOCK_ROWS
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
+from ..preprocessing.columns import Recipe
+from ..preprocessing.description import Preprocessing
 from ..promise.noise import SECRET_BYTES, random_bytes
 from .decoded import DecodedTable
 from .first_pass import FirstPass, find_owners, look_through
 from .npy import FileArray
 from .parquet import ParquetTable
+from .raw_columns import RawColumns, learn_recipe
 from .raw_table import NUMBER, RawTable, require_positions, runs_of
 from .stored_rows import StoredRows, sum_weights
 
@@ -43,6 +47,8 @@ class LongTable(Private):
         What the first pass found.
     people
         The index of people; None if rows have no owners.
+    header
+        A table of raw columns without rows; None if columns are not raw.
     absent
         Sorted positions of the rows that were forgotten.
     """
@@ -75,6 +81,7 @@ class LongTable(Private):
         if table.weighted:
             shape = (table.n_rows,)
             self._weights = FileArray(private / "weight", 0, NUMBER, shape)
+        self._words, self.header = table.words, table.header
         self.origin = self._table = table
         if cache:
             table.close()
@@ -151,12 +158,15 @@ class LongTable(Private):
         *,
         code: Callable[[NDArray[Any]], Vector] | None = None,
         gone: Index | None = None,
+        encode: RawColumns | None = None,
     ) -> StoredRows:
         """Return the rows for an objective, but those at some places.
 
         ``code`` makes labels of targets; without it they are labels already.
+        ``encode`` makes raw rows of raw columns.
         """
         self._require_open()
+        self._require_encoding(encode)
         if self.facts.short_rows and not objective.intercept:
             raise InvalidInput(
                 "a row that is not zero is too short for a fit without an intercept; "
@@ -167,12 +177,25 @@ class LongTable(Private):
             require_positions(gone, self._table.n_rows)
             absent = np.union1d(absent, gone).astype(np.intp)
         codes = (objective.loss.labels,) if code is None else (code,)
-        rows = StoredRows(self._table, codes, objective.intercept, absent, 0.0)
-        objective.require_columns(rows.n_columns)
+        ones = objective.intercept and encode is None
+        rows = StoredRows(self._table, codes, ones, absent, 0.0)
+        if encode is not None:
+            rows = rows.convert(encode, n_columns=len(encode))
+        else:
+            objective.require_columns(rows.n_columns)
         total = sum_weights(
             self._table, self._weights, absent=absent, block_rows=rows.block_rows
         )
-        return StoredRows(self._table, codes, objective.intercept, absent, total)
+        return replace(rows, total=total)
+
+    def learn_recipe(self, described: Preprocessing) -> tuple[Recipe, RawColumns]:
+        """Return how preprocessing reads the raw columns of the rows that are left."""
+        self._require_open()
+        assert self._words is not None
+        rows = StoredRows(self._table, (np.zeros_like,), False, self.absent, 0.0)
+        return learn_recipe(
+            described, rows, names=self.names, words=self._words, gaps=self.facts.gaps
+        )
 
     def claim(self, owner: object) -> None:
         """Note which model the table serves from now on."""
@@ -220,6 +243,19 @@ class LongTable(Private):
                 counts[target][0] -= 1
                 counts[target][1] -= int(has)
         return {target: (n, m) for target, (n, m) in counts.items() if n}
+
+    def _require_encoding(self, encode: RawColumns | None) -> None:
+        """Raise InvalidInput unless raw columns are encoded, and no others."""
+        if (self._words is not None) == (encode is not None):
+            return
+        if encode is None:
+            raise InvalidInput(
+                "the table was opened with raw=True, and nothing encodes its columns; "
+                "fit an estimator with preprocessing=..., or open it without raw=True"
+            )
+        raise InvalidInput(
+            "preprocessing takes raw columns; open the table with raw=True"
+        )
 
     def _require_open(self) -> None:
         """Raise InvalidInput if the table was closed."""

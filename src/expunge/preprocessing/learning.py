@@ -6,6 +6,7 @@ what is learned after a removal is, to the last bit, what the remaining rows giv
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import isfinite, nan, sqrt
 from numbers import Real
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Vector
+from ..core.rows import RowSource
 from ..exceptions import InvalidInput
 from .columns import UNKNOWN, Column, Recipe
 from .description import (
@@ -26,7 +28,7 @@ from .description import (
 )
 from .exact_sums import UNIT, find_deviation, find_mean, to_units
 from .features import GAP, Feature, Features
-from .statistics import Statistics
+from .statistics import Statistics, count_rows
 
 # Below this scikit-learn takes a range for zero.
 NO_RANGE = 10.0 * float(np.finfo(np.float64).eps)
@@ -39,6 +41,39 @@ class _Spot(NamedTuple):
     place: int
     column: Column
     statistics: Statistics
+
+
+def learn(recipe: Recipe, raw: RowSource) -> tuple[Recipe, Statistics, Features]:
+    """Return what preprocessing learns from raw rows, some of them at a time."""
+    parts = raw.map_present(lambda rows: np.asarray(rows.X))
+    statistics = count_rows(recipe, next(parts))
+    for more in parts:
+        statistics = statistics.including(more)
+    recipe = drop_categories(recipe, statistics)
+    return recipe, statistics, learn_features(recipe, statistics)
+
+
+def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:
+    """Return the recipe without categories that nobody has any more.
+
+    A missing value is a category too; declared ones stay. The same recipe is returned
+    if nothing changes.
+    """
+    columns = list(recipe.columns)
+    for place, group in enumerate(recipe.groups):
+        column, counts = columns[place], statistics.counts.get(str(place))
+        declared = getattr(group.encode, "categories", None) is not None
+        if counts is None or declared or counts[list(column.codes)].all():
+            continue
+        present = set(np.flatnonzero(counts).tolist())
+        if group.fill is not None and None in column.categories:
+            # What is missing later has the code of the most frequent category.
+            present.add(column.codes[column.categories.index(None)])
+        if present < set(column.codes):
+            columns[place] = column.keep(present)
+    if all(new is old for new, old in zip(columns, recipe.columns, strict=True)):
+        return recipe
+    return replace(recipe, columns=tuple(columns))
 
 
 def learn_features(recipe: Recipe, statistics: Statistics) -> Features:
@@ -304,6 +339,27 @@ def find_most_frequent(
     known = {key: counts[own[0]] for key, own in codes.items() if key is not None}
     most = max(known, key=known.__getitem__, default=None)
     return most if most is not None and known[most] else None
+
+
+def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...]:
+    """Return the columns as predictions read them.
+
+    A missing category is read as the most frequent one, if that fills it: then nothing
+    says whether one was missing in the rows.
+    """
+    published = []
+    for place, (group, column) in enumerate(
+        zip(recipe.groups, recipe.columns, strict=True)
+    ):
+        fill = None if group.fill is None else group.fill.strategy
+        if column.kind == "category" and fill == "most_frequent":
+            pairs = zip(column.categories, column.codes, strict=True)
+            codes = {key: (code,) for key, code in pairs}
+            most = find_most_frequent(codes, statistics.counts[str(place)])
+            known = {code for key, (code,) in codes.items() if key is not None}
+            column = replace(column.keep(known), filled=most)
+        published.append(column)
+    return tuple(published)
 
 
 def find_infrequent(

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..core.arrays import Index, Vector, replace_fields
+from ..core.arrays import Index, Private, Vector, replace_fields
 from ..core.linalg import threads_for
 from ..core.losses import Loss
 from ..core.objective import Objective
@@ -48,18 +48,24 @@ from ..removal.lift import lift_state
 from ..removal.matrix_free import is_matrix_free
 from ..removal.summary import summarise
 from .balance import Balance, ClassSums, summarise_classes
-from .columns import Column, Recipe
+from .columns import Recipe
 from .feature_maps import Reference, drop_emptied, find_map
 from .features import Features
 from .fitted import FittedPreprocessing
-from .learning import find_most_frequent, learn_again, learn_features
-from .statistics import Statistics, count_rows, needs_order
+from .learning import (
+    drop_categories,
+    learn,
+    learn_again,
+    learn_features,
+    publish_columns,
+)
+from .statistics import Statistics, needs_order
 
-Raw = Callable[[], Rows]
+Raw = Callable[[], RowSource]
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class PipelineModel(PrivateModel):
     """A model with its preprocessing. Private.
 
@@ -137,7 +143,7 @@ class PipelineModel(PrivateModel):
     ) -> Self:
         """Return the model of a full fit to the raw rows that remain."""
         del start  # the features may be others
-        clock, remaining = perf_counter(), in_memory(remaining)
+        clock = perf_counter()
         recipe, statistics, features = learn(self.recipe, remaining)
         model = replace(
             count_request(self, change),
@@ -160,15 +166,15 @@ class PipelineModel(PrivateModel):
         assert raw is not None
         return self._anchor(answer, raw)
 
-    def remaining_rows(self, gone: Index = NO_ROWS) -> Rows | None:
+    def remaining_rows(self, gone: Index = NO_ROWS) -> RowSource | None:
         """Return the remaining rows but these, as the model sees them."""
         raw = self.raw_rows(gone)
         return None if raw is None else self.encode(raw)
 
-    def raw_rows(self, gone: Index = NO_ROWS) -> Rows | None:
+    def raw_rows(self, gone: Index = NO_ROWS) -> RowSource | None:
         """Return the remaining raw rows but these; preprocessing counts every one."""
         raw = PrivateModel.remaining_rows(self, gone)
-        return None if raw is None else in_memory(raw).gather()
+        return raw.gather() if isinstance(raw, Rows) else raw
 
     @property
     def public_parts(self) -> dict[str, Any]:
@@ -189,12 +195,11 @@ class PipelineModel(PrivateModel):
         """Return the model with the time its request took."""
         return replace_fields(self, seconds=perf_counter() - clock)
 
-    def encode(self, rows: Rows) -> Rows:
+    def encode(self, rows: RowSource) -> RowSource:
         """Return raw rows as the model sees them."""
-        raw, encoded = rows, self.features.encode(np.asarray(rows.X))
-        if self.balance is not None:
-            raw = self.balance.weigh(raw)
-        return self.objective.rows(encoded, raw.y, raw.weight)
+        return encode_rows(
+            rows, self.objective, features=self.features, balance=self.balance
+        )
 
     def _learn_after(self, change: RowChange) -> Self:
         """Return the model with its preprocessing learned from the rows after it."""
@@ -273,22 +278,20 @@ class PipelineModel(PrivateModel):
     def _find_raw(self, change: RowChange, remaining: Remaining | None) -> Raw | None:
         """Return how to get the raw rows after a request; None if nobody keeps them."""
         if remaining is not None:
-            return lambda: self._with_current_labels(
-                in_memory(self._fetch(remaining), "preprocessing")
-            )
+            return lambda: self._with_current_labels(self._fetch(remaining))
         places = change.places
         if places is None or not self._has_rows(change):
             return None
 
-        def raw() -> Rows:
+        def raw() -> RowSource:
             rows = self.raw_rows(places)
             assert rows is not None
             seen = recode_change(change, self.labels, loss=self.objective.loss)
-            return in_memory(seen.append_to(rows))
+            return seen.append_to(rows)
 
         return raw
 
-    def _retrain(self, raw: Rows) -> Self:
+    def _retrain(self, raw: RowSource) -> Self:
         """Return the model of a full fit to these raw rows."""
         rows, start = self.encode(raw), self.answer.draft.theta
         size = rows.n_columns * self.objective.loss.outputs
@@ -309,7 +312,7 @@ class PipelineModel(PrivateModel):
             kept = base.replace(weight=kept.weight).answered(last)
         return replace_fields(model, answer=replace(answer, state=kept))
 
-    def _anchor(self, answer: Answer, raw: Rows) -> Self:
+    def _anchor(self, answer: Answer, raw: RowSource) -> Self:
         """Return the model with an answer made from the remaining raw rows.
 
         Its features are those at the anchor from now on.
@@ -370,8 +373,35 @@ def _follows_features(mechanism: Mechanism) -> bool:
     return getattr(mechanism, "follows_features", False)
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class RowEncoding(Private):
+    """Makes the rows that a model sees of raw rows."""
+
+    objective: Objective
+    features: Features
+
+    def __call__(self, raw: Rows) -> Rows:
+        """Return the rows, intercept included."""
+        encoded = self.features.encode(np.asarray(raw.X))
+        return self.objective.rows(encoded, raw.y, raw.weight)
+
+
+def encode_rows(
+    raw: RowSource,
+    objective: Objective,
+    *,
+    features: Features,
+    balance: Balance | None,
+) -> RowSource:
+    """Return raw rows as a model sees them."""
+    if balance is not None:
+        raw = balance.weigh(in_memory(raw, "class_weight='balanced'"))
+    width = len(features) + objective.intercept
+    return raw.convert(RowEncoding(objective, features), n_columns=width)
+
+
 def fit_pipeline(
-    objective: Objective, raw: Rows, *, recipe: Recipe, **options: Any
+    objective: Objective, raw: RowSource, *, recipe: Recipe, **options: Any
 ) -> PipelineModel:
     """Fit preprocessing and model to raw rows; options as ``PrivateModel.fit``.
 
@@ -379,8 +409,7 @@ def fit_pipeline(
     """
     recipe, statistics, features = learn(recipe, raw)
     balance = balance_of(recipe, raw, loss=objective.loss)
-    weight = raw.weight if balance is None else balance.weigh(raw).weight
-    rows = objective.rows(features.encode(np.asarray(raw.X)), raw.y, weight)
+    rows = encode_rows(raw, objective, features=features, balance=balance)
     start = options.pop("start", None)
     if start is not None and start.size != rows.n_columns * objective.loss.outputs:
         start = None
@@ -403,16 +432,12 @@ def fit_pipeline(
     )
 
 
-def balance_of(recipe: Recipe, raw: Rows, *, loss: Loss) -> Balance | None:
+def balance_of(recipe: Recipe, raw: RowSource, *, loss: Loss) -> Balance | None:
     """Return the weights of balanced classes; None if classes are not balanced."""
-    return Balance.of(raw, max(2, loss.outputs)) if recipe.balanced else None
-
-
-def learn(recipe: Recipe, raw: Rows) -> tuple[Recipe, Statistics, Features]:
-    """Return what preprocessing learns from raw rows."""
-    statistics = count_rows(recipe, np.asarray(raw.X))
-    recipe = drop_categories(recipe, statistics)
-    return recipe, statistics, learn_features(recipe, statistics)
+    if not recipe.balanced:
+        return None
+    rows = in_memory(raw, "class_weight='balanced'")
+    return Balance.of(rows, max(2, loss.outputs))
 
 
 def anchor_at(
@@ -420,7 +445,7 @@ def anchor_at(
     answer: Answer,
     *,
     reference: Reference,
-    raw: Rows,
+    raw: RowSource,
     balance: Balance | None,
 ) -> tuple[Answer, ClassSums | None]:
     """Return the answer with its sums over the rows e of a reference.
@@ -433,60 +458,18 @@ def anchor_at(
         return answer, None
     outputs = agreement.objective.loss.outputs
     theta = reference.extend(answer.draft.theta.reshape(-1, outputs)).ravel()
-    rows = Rows(reference.encode(np.asarray(raw.X)), raw.y, raw.weight)
-    weighed = rows if balance is None else balance.weigh(rows)
+    rows = raw.convert(reference.encode_rows, n_columns=reference.constant + 1)
+    weighed = rows if balance is None else balance.weigh(in_memory(rows))
     objective = agreement.objective_for(weighed)
     summary = summarise(objective, weighed, theta=theta)
     sums = None
     if balance is not None:
         weight = weighed.total_weight
-        parts = summarise_classes(objective, rows, theta=theta, weight=weight)
+        parts = summarise_classes(
+            objective, in_memory(rows), theta=theta, weight=weight
+        )
         sums = ClassSums(parts, balance)
     return replace(answer, state=agreement.mechanism.init(summary)), sums
-
-
-def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:
-    """Return the recipe without categories that nobody has any more.
-
-    A missing value is a category too; declared ones stay. The same recipe is returned
-    if nothing changes.
-    """
-    columns = list(recipe.columns)
-    for place, group in enumerate(recipe.groups):
-        column, counts = columns[place], statistics.counts.get(str(place))
-        declared = getattr(group.encode, "categories", None) is not None
-        if counts is None or declared or counts[list(column.codes)].all():
-            continue
-        present = set(np.flatnonzero(counts).tolist())
-        if group.fill is not None and None in column.categories:
-            # What is missing later has the code of the most frequent category.
-            present.add(column.codes[column.categories.index(None)])
-        if present < set(column.codes):
-            columns[place] = column.keep(present)
-    if all(new is old for new, old in zip(columns, recipe.columns, strict=True)):
-        return recipe
-    return replace(recipe, columns=tuple(columns))
-
-
-def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...]:
-    """Return the columns as predictions read them.
-
-    A missing category is read as the most frequent one, if that fills it: then nothing
-    says whether one was missing in the rows.
-    """
-    published = []
-    for place, (group, column) in enumerate(
-        zip(recipe.groups, recipe.columns, strict=True)
-    ):
-        fill = None if group.fill is None else group.fill.strategy
-        if column.kind == "category" and fill == "most_frequent":
-            pairs = zip(column.categories, column.codes, strict=True)
-            codes = {key: (code,) for key, code in pairs}
-            most = find_most_frequent(codes, statistics.counts[str(place)])
-            known = {code for key, (code,) in codes.items() if key is not None}
-            column = replace(column.keep(known), filled=most)
-        published.append(column)
-    return tuple(published)
 
 
 def _settle(base: State, reference: Reference, *, statistics: Statistics) -> State:

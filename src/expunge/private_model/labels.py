@@ -72,7 +72,7 @@ class Recoding:
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Labels(Private):
     """The classes of a classifier, with how many rows each has left.
 
@@ -188,7 +188,7 @@ class Labels(Private):
 
     def require_minimiser(self, objective: Objective) -> None:
         """Raise EmptyClass if no model could be fitted because a class has no rows."""
-        n_present = int((self.n_weighted > 0).sum())
+        n_present = np.count_nonzero(self.n_weighted > 0)
         if n_present < 2 and not self.declared:
             raise EmptyClass(
                 "only one class has rows with positive weight, and a classifier needs "
@@ -270,10 +270,13 @@ def recode_change(change: RowChange, labels: Labels | None, *, loss: Loss) -> Ro
     """Return a request with its labels coded for the present classes and their loss."""
     if labels is None:
         return change
-    removed, added = (
-        None if rows is None else replace(rows, y=labels.recode(rows.y, loss))
-        for rows in (change.removed, change.added)
-    )
+    code, removed, added = labels.recoding(loss), change.removed, change.added
+    if removed is not None:
+        removed = removed.recode(code)
+    if added is not None:
+        added = added.recode(code)
+    if removed is change.removed and added is change.added:
+        return change
     return replace(change, removed=removed, added=added)
 
 
@@ -310,11 +313,11 @@ def _narrow(classes: NDArray[Any]) -> NDArray[Any]:
 def _positions(classes: NDArray[Any], y: Any) -> Index:
     """Return the position of each label among sorted classes."""
     try:
-        positions = np.searchsorted(classes, y)
+        positions = classes.searchsorted(y)
         known = classes[np.minimum(positions, len(classes) - 1)] == y
     except TypeError:  # strings compared with numbers
         known, positions = np.zeros(len(y), dtype=bool), np.zeros(len(y), np.intp)
-    if not np.all(known):
+    if np.count_nonzero(known) < len(y):
         stranger = np.asarray(y)[~np.asarray(known)].tolist()[0]
         raise InvalidInput(
             f"label {stranger!r} is not one of the model's classes; check y"

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 from ..core.arrays import Index, Private, Vector, replace_fields
 from ..core.objective import Objective
 from ..core.packing import NOT_STORED, stored
-from ..core.rows import AnyRows, Rows, RowSource
+from ..core.rows import AnyRows, RowSource
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
 from ..promise.accountant import Accountant, Fitted, TunedOnData, release_event
 from ..promise.budget import Budget
@@ -71,7 +71,7 @@ AnyModel = TypeVar("AnyModel", bound="PrivateModel")
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class PrivateModel(ChangesRows, Private):
     """A fitted model with its rows, its noise and its account. Private.
 
@@ -351,7 +351,7 @@ class PrivateModel(ChangesRows, Private):
         fetch = self.fetch if kept is None else kept.remaining
         return None if fetch is None else self._with_current_labels(fetch(gone))
 
-    def encode(self, rows: Rows) -> Rows:
+    def encode(self, rows: RowSource) -> RowSource:
         """Return kept rows as the model sees them."""
         return rows
 

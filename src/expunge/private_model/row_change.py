@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Design, Index, Private
-from ..core.rows import JoinedRows, Rows, RowSource
+from ..core.rows import Rows, RowSource
 from ..core.sums import largest_norm
 from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, Added, Removed
@@ -68,9 +68,9 @@ class RowChange(Private):
         """Return rows that are left, followed by those that come."""
         if self.added is None or not len(self.added):
             return left
-        if not isinstance(left, Rows):
-            return JoinedRows(left, self.added)
-        return join_rows(left, self.added)
+        if isinstance(left, Rows):
+            return join_rows(left, self.added)
+        return left.followed_by(self.added)
 
     def count_in(self, account: Accountant) -> Accountant:
         """Return the account after this request, before its release."""

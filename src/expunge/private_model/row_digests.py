@@ -286,7 +286,8 @@ def digests(rows: Rows, key: bytes) -> Iterator[bytes]:
     for block in rows.blocks(1024):
         labels = block.y.reshape(len(block), -1)
         # Adding zero makes -0.0 and 0.0 the same number.
-        facts = np.add(np.column_stack([labels, block.weight]), 0.0, order="C")
+        facts = np.concatenate([labels, block.weight[:, None]], axis=1)
+        facts = np.add(facts, 0.0, order="C")
         for line, fact in zip(_lines(block.X), facts, strict=True):
             hashed = blake2b(line, key=key, digest_size=DIGEST_BYTES)
             hashed.update(fact)

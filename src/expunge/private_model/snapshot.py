@@ -53,7 +53,7 @@ class Encoder(Protocol):
 
 
 @stored
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PublicModel:
     """The public part: what predictions, files and copies need.
 

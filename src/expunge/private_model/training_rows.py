@@ -141,7 +141,7 @@ class TrainingRows(KeptRows):
         """Return how many people lose rows for the first time with these."""
         return len({self.owners[place] for place in gone} - self.asked)
 
-    def remaining(self, gone: Index) -> Rows:
+    def remaining(self, gone: Index) -> RowSource:
         """Return the remaining rows but these, in the arrays of all.
 
         The arrays change with the next erasure: ``Rows.gather`` copies what must stay.

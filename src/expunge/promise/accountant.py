@@ -173,7 +173,7 @@ def _require_cost(gdp: float) -> None:
 
 
 @stored
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Accountant:
     """What may be claimed after the events so far.
 

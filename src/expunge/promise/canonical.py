@@ -25,7 +25,6 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cache
 from hashlib import sha256
@@ -130,31 +129,30 @@ class Document(SpelledOnce):
 
     def __post_init__(self) -> None:
         """Put every field into its normal form, or refuse it."""
-        for name in self.checks:
-            self._put(name, getattr(self, name))
+        self._normalise({name: getattr(self, name) for name in self.checks})
         self.require_consistent()
 
     def replace(self, **changes: Any) -> Self:
         """Return the document with these fields changed; only they are checked."""
         changed = object.__new__(type(self))
         for name in self.checks:
-            if name in changes:
-                changed._put(name, changes[name])
-            else:
+            if name not in changes:
                 object.__setattr__(changed, name, getattr(self, name))
+        changed._normalise(changes)
         changed.require_consistent()
         return changed
 
-    def _put(self, name: str, value: Any) -> None:
-        """Give a field this value in its normal form, or refuse it."""
+    def _normalise(self, given: Mapping[str, Any]) -> None:
+        """Give fields these values in their normal form, or refuse them."""
+        put, name, value = object.__setattr__, "", None
         try:
-            normal = self.checks[name].normalise(value)
+            for name, value in given.items():
+                put(self, name, self.checks[name].normalise(value))
         except ValueError as error:
             found = "" if self.private else f"={value!r}"
             raise InvalidInput(
                 f"{type(self).__name__}: {name}{found}; {error}"
             ) from None
-        object.__setattr__(self, name, normal)
 
     def require_consistent(self) -> None:
         """Refuse fields that pass alone but contradict one another."""
@@ -166,8 +164,10 @@ class Document(SpelledOnce):
 
     def to_json(self) -> str:
         """Return the only spelling of this document."""
-        with suppress(AttributeError):
+        try:
             return self._text
+        except AttributeError:
+            pass  # spelled now, for the first time
         kind: Any = type(self)
         spelled = [
             f'"{name}":{check.spell(getattr(self, name))}'

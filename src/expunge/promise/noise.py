@@ -15,7 +15,7 @@ from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from copy import copy
-from math import frexp
+from math import frexp, inf
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from weakref import WeakSet
@@ -345,11 +345,15 @@ def round_to_grid(theta: "Vector", grid: float) -> "Vector":
         A power of two.
     """
     _require_grid(grid)
-    if not np.isfinite(theta).all():
+    size, largest = float(np.maximum.reduce(np.abs(theta))), LARGEST_STEPS * grid
+    if not size < inf:  # nor if it is no number
         raise InvalidInput("a parameter is not finite; there is no model to release")
-    largest = LARGEST_STEPS * grid
-    # Adding zero turns -0.0 into 0.0, whose sign would tell the model's.
-    rounded: Vector = np.rint(np.clip(theta, -largest, largest) / grid) * grid + 0.0
+    if size > largest:
+        theta = np.clip(theta, -largest, largest)
+    rounded: Vector = theta / grid
+    np.rint(rounded, out=rounded)
+    rounded *= grid
+    rounded += 0.0  # turns -0.0 into 0.0, whose sign would tell the model's
     return rounded
 
 

@@ -84,18 +84,18 @@ def count_after(state: State, change: SignedRows) -> tuple[float, int]:
 
     Raises, and changes nothing, if rows that leave cannot all have been there.
     """
-    rows, sign = change.rows, change.sign
+    rows, sign, n_changed = change.rows, change.sign, len(change.rows)
     width = state.anchor.size // state.objective.loss.outputs
     if rows.n_columns != width:
         raise InvalidInput(
             f"the rows to {'add' if sign > 0 else 'remove'} have {rows.n_columns} "
             f"columns (intercept included); the model has {width}"
         )
-    n_rows = state.n_rows + sign * len(rows)
+    n_rows = state.n_rows + sign * n_changed
     weight = state.weight + sign * rows.total_weight
     # Weights that sum to the rest up to rounding leave no weight to fit.
     least = 1e-12 * state.anchor_weight * state.scales.weight
-    if sign < 0 and len(rows) and (n_rows <= 0 or weight <= least):
+    if sign < 0 and n_changed and (n_rows <= 0 or weight <= least):
         raise CannotRemove(
             "these rows cannot be removed: no row with weight would be left, and a "
             "model needs at least one; delete the model instead"
@@ -116,10 +116,12 @@ def change_gradient(state: State, change: SignedRows) -> State:
     """
     weight, n_rows = count_after(state, change)
     slopes = loss_slopes(state.objective.loss, change.rows, theta=state.anchor)
+    slopes /= change.sign * state.anchor_weight
+    slopes += state.gradient
     return state.replace(
         weight=weight,
         n_rows=n_rows,
-        gradient=state.gradient + change.sign * slopes / state.anchor_weight,
+        gradient=slopes,
         scales=grow_scales(state, change),
     )
 

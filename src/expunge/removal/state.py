@@ -64,7 +64,7 @@ LARGEST_ANSWER = LARGEST**3
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class State(Private):
     """Derivatives of the leave-U-out objective at the anchor.
 
@@ -200,15 +200,20 @@ class State(Private):
 
     def hessian_operator(self) -> Callable[[Vector], Vector]:
         """Return the map s -> H_U s, without forming H_U."""
-        hessian, scale = self.loss_hessian, self.scale
-        diagonal, gauge = self.objective.quadratic_form(self.anchor.size)
-        diagonal *= scale
+        hessian, objective, scale = self.loss_hessian, self.objective, self.scale
 
         def product(s: Vector) -> Vector:
-            image = hessian @ s + diagonal * s
-            return image if gauge is None else image + scale * (gauge @ s) * gauge
+            image: Vector = hessian @ s
+            image += objective.quadratic_gradient(s, scale=scale)
+            return image
 
         return product
+
+
+# Defaults belong to the constructor alone: what is emptied must be missing.
+for _name in SPENT:
+    if _name in vars(State):
+        delattr(State, _name)
 
 
 def succeed(new: State, old: State, *, spend: bool) -> State:
@@ -302,7 +307,7 @@ def measure_gradient(state: State, draft: Draft, *, remaining: RowSource) -> Dra
 
 def state_size(state: State) -> int:
     """Return how many float64 numbers the arrays of a state hold."""
-    parts = (getattr(state, name) for name in State.__slots__)
+    parts = vars(state).values()
     kinds = np.ndarray | Symmetric | Blocks
     arrays = (part for part in parts if isinstance(part, kinds))
     return sum(getattr(array, "n_numbers", array.size) for array in arrays)

@@ -12,6 +12,8 @@ w (|slope| |x| r + k2 |x|^2 r^2 / 2), k2 the bound on the curvature.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -20,9 +22,11 @@ from ..core.objective import Objective
 from ..core.packing import stored
 from ..core.rows import Rows
 from ..core.sums import loss_gradient, row_sizes
+from ..engines import DaskEngine
 from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe
-from ..preprocessing.pipeline_model import balance_of, learn
+from ..preprocessing.learning import learn
+from ..preprocessing.pipeline_model import balance_of
 from ..private_model.answers import Agreement, retrain_answer
 from ..promise.radius import Radius
 from ..removal import Draft
@@ -44,13 +48,27 @@ class ChosenByFolds(Private):
         return None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Crew:
+    """Who fits the folds: the workers of an engine or, without one, this process.
+
+    ``tick`` is called when a candidate has been fitted to a fold.
+    """
+
+    engine: DaskEngine | None = None
+    tick: Callable[[], None] = lambda: None
+
+
+ALONE = Crew()
+
+
 def tune_folds(
     rule: Rule,
     split: Split,
     *,
     choose: Chooser,
     recipe: Recipe | None = None,
-    tick: Callable[[], None] = lambda: None,
+    crew: Crew = ALONE,
 ) -> ChosenByFolds:
     """Return the choice among the candidates, every fold fitted from the start.
 
@@ -64,8 +82,8 @@ def tune_folds(
         Makes the choice from intervals.
     recipe
         What preprocessing does; each fold learns its own.
-    tick
-        Called when a candidate has been fitted to a fold.
+    crew
+        Who fits the folds.
     """
     if rule.n_folds is None:
         raise Unsupported(
@@ -73,25 +91,43 @@ def tune_folds(
             "would be fitted again without each row; give a number of folds"
         )
     require_training(split, InvalidInput)
-    sums: list[list[ErrorInterval]] = [[] for _ in rule.objectives]
-    for fold in range(split.n_folds):
-        held = split.validation(fold)
-        training, held = split.training(fold), held.take(held.weight > 0.0)
-        if recipe is not None:
-            training, held = _encode(
-                recipe, training, held=held, objective=rule.objectives[0]
-            )
-        start, tested = None, held if len(held) else None
-        for place, objective in enumerate(rule.objectives):
-            draft, radius = _fit_candidate(objective, training, start=start)
-            start = draft.theta
-            sums[place].append(
-                bound_loss(objective, tested, draft=draft, radius=radius)
-            )
-            tick()
+    folds, fit = range(split.n_folds), partial(_fit_fold, rule, split, recipe=recipe)
+    if crew.engine is None:
+        found = [fit(fold=fold, tick=crew.tick) for fold in folds]
+    else:
+        found = crew.engine.map(lambda fold: fit(fold=fold), folds)
+        for _ in chain(*found):
+            crew.tick()
     total = split.rows.total_weight
+    sums = map(list, zip(*found, strict=True))
     pooled = [pool_intervals(parts, weight=total) for parts in sums]
     return ChosenByFolds(choose(pooled, [False] * len(pooled)))
+
+
+def _fit_fold(
+    rule: Rule,
+    split: Split,
+    *,
+    recipe: Recipe | None,
+    fold: int,
+    tick: Callable[[], None] = lambda: None,
+) -> list[ErrorInterval]:
+    """Return the sum of losses of each candidate on a fold that it was not fitted to.
+
+    Each candidate starts from the one before it.
+    """
+    held = split.validation(fold)
+    training, held = split.training(fold), held.take(held.weight > 0.0)
+    if recipe is not None:
+        first = rule.objectives[0]
+        training, held = _encode(recipe, training, held=held, objective=first)
+    start, tested, sums = None, held if len(held) else None, []
+    for objective in rule.objectives:
+        draft, radius = _fit_candidate(objective, training, start=start)
+        start = draft.theta
+        sums.append(bound_loss(objective, tested, draft=draft, radius=radius))
+        tick()
+    return sums
 
 
 def _encode(

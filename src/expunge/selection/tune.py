@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, product
 from math import isinf
 
 from ..core.arrays import Index, Private, Vector
@@ -28,6 +30,7 @@ from ..core.packing import stored
 from ..core.rows import Rows
 from ..core.solver import require_converged
 from ..core.sums import largest_hessian
+from ..engines import DaskEngine
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS
 from ..removal import State
@@ -119,6 +122,7 @@ def tune(
     *,
     choose: Chooser,
     on_solved: Callable[[], None] = lambda: None,
+    engine: DaskEngine | None = None,
 ) -> Tuning:
     """Return every candidate solved on every fold, and the choice.
 
@@ -132,6 +136,8 @@ def tune(
         Makes the choice from intervals.
     on_solved
         Called each time a candidate has been solved on a set of rows, from any thread.
+    engine
+        What runs the models of the folds; threads of this process if not given.
     """
     require_training(split, InvalidInput)
     everyone, by_fold = split.training(None), split.remaining_by_fold()
@@ -140,24 +146,49 @@ def tune(
         start = full[-1].draft.theta if full else None
         full.append(solve(objective, everyone, start=start))
         on_solved()
-    norms = run_in_threads(lambda fit: measure_hessian_norm(fit.state, by_fold), full)
+    run = run_in_threads if engine is None else engine.map
+    norms = run(lambda fit: measure_hessian_norm(fit.state, by_fold), full)
+    places = list(product(range(split.n_folds), range(len(full))))
+    starts = [fit.draft.theta for fit in full]
+    solve_at = partial(_solve_place, objectives, starts)
+    if engine is None:
 
-    def solve_fold(fold: int) -> list[CandidateFit]:
-        rows, fits = split.training(fold), []
-        for objective, fit in zip(objectives, full, strict=True):
-            try:
-                fits.append(solve(objective, rows, start=fit.draft.theta))
-            except NotConverged as error:
-                raise NotConverged(
-                    f"without fold {fold + 1} of {split.n_folds}, at alpha="
-                    f"{objective.alpha:g}: {error}; fewer folds leave more to train on"
-                ) from error
+        def solve_fold(fold: int) -> list[CandidateFit]:
+            rows, fits = split.training(fold), []
+            for candidate in range(len(full)):
+                fits.append(solve_at(place=(fold, candidate), rows=rows))
+                on_solved()
+            return fits
+
+        found = list(chain(*run_in_threads(solve_fold, range(split.n_folds))))
+    else:
+        found = engine.map(
+            lambda place: solve_at(place=place, rows=split.training(place[0])), places
+        )
+        for _ in found:
             on_solved()
-        return fits
-
-    fits = _by_place(run_in_threads(solve_fold, range(split.n_folds)))
+    fits = dict(zip(places, found, strict=True))
     states = tuple(fit.state for fit in full)
     return _settle(TuningAttempt(fits, Evaluator.of(split, norms), states), choose)
+
+
+def _solve_place(
+    objectives: Sequence[Objective],
+    starts: Sequence[Vector],
+    *,
+    place: Place,
+    rows: Rows,
+) -> CandidateFit:
+    """Return a candidate solved on the rows that a fold trains on."""
+    fold, candidate = place
+    objective = objectives[candidate]
+    try:
+        return solve(objective, rows, start=starts[candidate])
+    except NotConverged as error:
+        raise NotConverged(
+            f"without fold {fold + 1}, at alpha={objective.alpha:g}: {error}; fewer "
+            "folds leave more to train on"
+        ) from error
 
 
 def retune(tuning: Tuning, split: Split, *, gone: Index, choose: Chooser) -> Tuning:
@@ -186,6 +217,7 @@ def loo_tune(
     *,
     choose: Chooser,
     on_solved: Callable[[], None] = lambda: None,
+    engine: DaskEngine | None = None,
 ) -> LooTuning:
     """Return every candidate solved on all rows, and the choice; see ``tune``."""
     rows = split.training(None)
@@ -200,7 +232,7 @@ def loo_tune(
         states.append(_solve_state(objective, rows, start=start))
         on_solved()
     solved = [True] * len(states)
-    return _settle_loo(states, rows, solved=solved, choose=choose)
+    return _settle_loo(states, rows, solved=solved, choose=choose, engine=engine)
 
 
 def loo_retune(
@@ -353,11 +385,17 @@ def _zero_candidates(attempt: TuningAttempt) -> list[bool]:
 
 
 def _settle_loo(
-    states: list[State], rows: Rows, *, solved: list[bool], choose: Chooser
+    states: list[State],
+    rows: Rows,
+    *,
+    solved: list[bool],
+    choose: Chooser,
+    engine: DaskEngine | None = None,
 ) -> LooTuning:
     """Return the choice, solving contenders until it is certified or all are solved."""
+    run = run_in_threads if engine is None else engine.map
+    errors = run(lambda state: _loo_error(state, rows), states)
     with ThreadPoolExecutor() as pool:
-        errors = list(pool.map(lambda state: _loo_error(state, rows), states))
         while True:
             choice = choose(errors, [False] * len(states))
             unsolved = [place for place in choice.contenders if not solved[place]]

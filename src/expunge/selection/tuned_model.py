@@ -6,7 +6,7 @@ updated like any other. If it moves, the candidate that tuning again would have 
 is solved on the rows that remain.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -29,7 +29,7 @@ from ..promise.verification import Scored
 from ..removal.choosing import choose_mechanism
 from ..removal.matrix_free import is_matrix_free
 from .choice import Choice, Rule, Split, folds_of
-from .fold_fits import ChosenByFolds, tune_folds
+from .fold_fits import ALONE, ChosenByFolds, Crew, tune_folds
 from .tune import (
     LooTuning,
     Tuning,
@@ -96,7 +96,7 @@ class ChoosingModel:
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class TunedModel(ChoosingModel, PrivateModel):
     """A model with every candidate's models, and the choice among them. Private.
 
@@ -233,7 +233,7 @@ def fit_models(
     split: Split,
     *,
     by_folds: bool,
-    tick: Callable[[], None] = lambda: None,
+    crew: Crew = ALONE,
 ) -> Models:
     """Return every candidate's models, solved from the start, and the choice.
 
@@ -241,10 +241,10 @@ def fit_models(
     """
     choose = rule.chooser(at_fit=True)
     if by_folds:
-        return tune_folds(rule, split, choose=choose, tick=tick)
-    if rule.n_folds is None:
-        return loo_tune(rule.objectives, split, choose=choose, on_solved=tick)
-    return tune(rule.objectives, split, choose=choose, on_solved=tick)
+        return tune_folds(rule, split, choose=choose, crew=crew)
+    how: Any = {"choose": choose, "on_solved": crew.tick, "engine": crew.engine}
+    find = loo_tune if rule.n_folds is None else tune
+    return find(rule.objectives, split, **how)
 
 
 def needs_folds(rule: Rule, rows: Rows) -> bool:

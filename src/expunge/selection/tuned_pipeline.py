@@ -27,7 +27,7 @@ from .tuned_model import ChoosingModel, choose_for_release
 
 
 @stored
-@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class TunedPipelineModel(ChoosingModel, PipelineModel):
     """A pipeline with a choice behind it; attributes as in TunedModel. Private."""
 

@@ -6,19 +6,23 @@ and the others find nothing left to do. What cannot be applied now stays accepte
 is tried again with the next window. After the requests the ledger seals the trail.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
-from ..exceptions import Busy, ExpungeError
+from ..exceptions import Busy, ExpungeError, InvalidInput, ScheduleExhausted
 from ..registry import Registry
 from ..registry.context import now
 from .background import BackgroundThread
-from .logs import log, log_failure
+from .logs import log, log_failure, log_waiting
 from .windows import SECOND, Windows
 
 RETRY = 5.0  # seconds after another process was at work
 GRACE = 100  # the part of a window in which what came at its end gets to the disk
 LONGEST_SLEEP = 60.0  # the clock may be set
+FIRST_SLEEP = 1.0  # those who wait until the service is ready come first
+SHORT_TURN = 0.0002  # seconds for which a thread keeps the interpreter from others
 
 
 class Applier(BackgroundThread):
@@ -47,17 +51,20 @@ class Applier(BackgroundThread):
         self._grace = windows.seconds * SECOND // GRACE
 
     def _run(self) -> None:
-        done = 0
+        done, longest = 0, FIRST_SLEEP
         while not self._stop.is_set():
             window = self._windows.at(now() - self._grace)
             is_done = window.start == done  # not later: the clock may be set back
             if not is_done and self._apply(window.start):
                 done = window.start
                 continue
-            self._registry.models.prepare()  # now, while callers are answered
             begin = window.close + self._grace
             pause = (begin - now()) / SECOND if is_done else RETRY
-            self._stop.wait(min(max(pause, 0.001), LONGEST_SLEEP))
+            if self._stop.wait(min(max(pause, 0.001), longest)):
+                return
+            longest = LONGEST_SLEEP
+            with giving_way():
+                self._registry.models.prepare()  # the next batch need not do it
 
     def _apply(self, before: int) -> bool:
         """Apply the requests of windows before a moment; return whether it is done."""
@@ -66,8 +73,9 @@ class Applier(BackgroundThread):
             self._registry.requests.apply(before=before)
         except Busy:
             return False
+        except (ScheduleExhausted, InvalidInput) as error:
+            log_waiting(error)  # one request could not be applied, and all others were
         except ExpungeError as error:
-            # One request could not be applied: an operator sees why in its status.
             log_failure(None, error)
         except Exception as error:
             log_failure(None, error)
@@ -85,3 +93,17 @@ class Applier(BackgroundThread):
             pass  # another process is at work, which may be sealing it
         except Exception as error:
             log_failure(None, error)
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Let other threads have the interpreter sooner while this one is long at work.
+
+    An accepted call goes through several threads, and each would wait for 5 ms.
+    """
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(SHORT_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)

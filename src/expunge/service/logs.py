@@ -74,6 +74,11 @@ def log(event: str, **values: object) -> None:
     structlog.get_logger().info(event, **values)
 
 
+def log_waiting(error: BaseException) -> None:
+    """Write that a request waits for an operator, who sees why in its status."""
+    structlog.get_logger().warning("waiting", error=type(error).__name__)
+
+
 def log_failure(request: Request | None, error: BaseException) -> None:
     """Write where an error was raised, and not what it says."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -59,7 +59,7 @@ class SignInAttempt:
         try:
             fields = json.loads(urlsafe_b64decode(value.encode()))
             return cls(*(str(fields[name]) for name in cls.__slots__))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise Refused(400, AGAIN) from None
 
 
@@ -141,6 +141,7 @@ class Provider:
             leeway=LEEWAY,
             iss={"essential": True, "value": self._settings.issuer},
             aud={"essential": True, "value": self._settings.client_id},
+            azp={"value": self._settings.client_id},  # if others may hear it too
             nonce={"essential": True, "value": attempt.nonce},
             exp={"essential": True},
             sub={"essential": True},

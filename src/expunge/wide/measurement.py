@@ -107,10 +107,10 @@ class HessianProduct:
 
     def __matmul__(self, v: Vector) -> Vector:
         """Return X'(w C (X v))."""
-        curvature = self._curvature()
+        loss, curvature = self._loss, self._curvature()
 
-        def term(block: Rows) -> tuple[Vector]:
-            change = predict(self._loss, block, theta=v)
+        def term(block: Rows) -> tuple[Vector]:  # it may be sent: nothing of self
+            change = predict(loss, block, theta=v)
             return (lift_slopes(block, curvature(block).times(change)),)
 
         return block_sum(term, self._rows)[0]

@@ -86,8 +86,8 @@ class ServeCommand(CommonOptions):
             from ...registry import Registry
             from ...service.running import listen, serve
         self._require_this_machine()
-        folder = self._find_folder()
         with listen(self.host, self.port) as listener:
+            folder = self._find_folder()
             port = listener.getsockname()[1]
             settings = self._choose_settings(f"http://{self.host}:{port}")
             with Registry.open(folder) as registry:
@@ -115,7 +115,7 @@ class ServeCommand(CommonOptions):
         if self.demo is not None:
             from ...demo.example import prepare_example
 
-            return prepare_example(self.demo)
+            return prepare_example(self.demo, print_note)
         if self.registry is None:
             raise CommandFailed(
                 "no registry was named; give its folder, as in expunge serve "
@@ -146,6 +146,6 @@ class ServeCommand(CommonOptions):
 def print_sign_in(registry: "Registry", address: str) -> None:
     """Make a token that may do everything for a day, and print it."""
     _, secret = registry.access.create("dev", ["admin"], days=1)
-    print_note(f"serving at {address}")
+    print_note(f"serving at {address}; Ctrl-C ends it")
     print_note("sign in with this token; it ends tomorrow and is not shown again:")
     print_text(secret)

@@ -31,6 +31,8 @@ from .engine import analyse, write_exactly
 from .people_table import CHUNK, chunks
 from .tables import request_rows, request_tags, requests
 
+# Milliseconds by which a clock may fall behind requests that are there already.
+CLOCK_DRIFT = 60_000
 ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
 CANCELLED = "cancelled"
 STAGES = (ACCEPTED, APPLIED, COMPLETED, CANCELLED)
@@ -206,6 +208,20 @@ def read_overdue(connection: Connection, before: int) -> list[Row[Any]]:
     """Return the requests that are not completed and were due before a moment."""
     late = _PENDING.where(requests.c.deadline < before)
     return list(connection.execute(late))
+
+
+_LATEST = select(func.max(requests.c.accepted))
+
+
+def follow_others(connection: Connection, time: int) -> int:
+    """Return a time for new requests, later than that of every one before them.
+
+    Requests are settled in the order of these times, and two calls may come within a
+    millisecond. A time far ahead is that of a clock that was wrong: it counts for
+    nothing, or all requests would wait until that day.
+    """
+    latest = int(connection.scalar(_LATEST) or 0)
+    return latest + 1 if 0 <= latest - time < CLOCK_DRIFT else time
 
 
 def count_requests(connection: Connection) -> tuple[int, int]:

@@ -148,6 +148,8 @@ requests = Table(
     # In the order of deadlines, for pages of each stage and right.
     Index(None, "stage", "right", "deadline", "id"),
     Index(None, "sender", "stage", "right", "deadline", "id"),
+    # Which one came last: the next one comes later.
+    Index(None, "accepted"),
 )
 
 request_tags = Table(

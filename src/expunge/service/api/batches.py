@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ...core.json_text import refuse_duplicates
 from ...exceptions import InvalidInput
 from ..problems import explain_field, name_field
 from .documents import RequestIn
@@ -44,9 +45,11 @@ def _read_ndjson(text: str) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                yield number, json.loads(line)
+                yield number, json.loads(line, object_pairs_hook=refuse_duplicates)
             except (ValueError, RecursionError):
-                raise InvalidInput(f"line {number} is not JSON") from None
+                raise InvalidInput(
+                    f"line {number} is not JSON, or has a field twice"
+                ) from None
 
 
 def _read_csv(text: str) -> Iterator[tuple[int, Any]]:

@@ -15,9 +15,9 @@ from ..access import Auditor
 from ..desk import Note
 from ..problems import Refused
 from .documents import EntriesOut, ProofOut
-from .responses import PROBLEMS, TheDesk, answer_json
+from .responses import PROBLEMS, StrictRoute, TheDesk, answer_json
 
-router = APIRouter(tags=["ledger"], responses=PROBLEMS)
+router = APIRouter(route_class=StrictRoute, tags=["ledger"], responses=PROBLEMS)
 Position = Annotated[int, Query(ge=0, le=2**53)]
 
 

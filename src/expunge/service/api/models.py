@@ -14,9 +14,16 @@ from ..access import Operator, Watcher
 from ..desk import Desk, Note
 from ..problems import Refused
 from .documents import ModelName, ModelOut, ReleaseOut
-from .responses import PROBLEMS, TheDesk, answer_json, is_unchanged, tag_content
+from .responses import (
+    PROBLEMS,
+    StrictRoute,
+    TheDesk,
+    answer_json,
+    is_unchanged,
+    tag_content,
+)
 
-router = APIRouter(tags=["models"], responses=PROBLEMS)
+router = APIRouter(route_class=StrictRoute, tags=["models"], responses=PROBLEMS)
 Format = Literal["safetensors", "onnx"]
 Number = Annotated[int, Path(ge=1, lt=2**31)]
 

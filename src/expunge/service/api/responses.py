@@ -1,15 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Responses: how every route of the API answers."""
+"""Calls and responses: how every route of the API reads JSON, and answers."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Coroutine, Mapping
 from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from ...core.json_text import refuse_duplicates
 from ..desk import Desk
-from ..problems import MEDIA_TYPE
+from ..problems import MEDIA_TYPE, Refused
+
+
+class StrictCall(Request):
+    """A call in whose JSON no field may be given twice.
+
+    Of two, programs on the way may take the first and we the last: a check that was
+    made before us would be of another request.
+    """
+
+    async def json(self) -> Any:
+        """Return what the body says."""
+        try:
+            return json.loads(await self.body(), object_pairs_hook=refuse_duplicates)
+        except json.JSONDecodeError:
+            raise  # the framework tells where
+        except ValueError:
+            raise Refused(
+                400,
+                "the JSON cannot be read; send UTF-8, give each field once, and no "
+                "number of thousands of digits",
+            ) from None
+
+
+class StrictRoute(APIRoute):
+    """A route that reads JSON strictly."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a call."""
+        answer = super().get_route_handler()
+
+        async def answer_strictly(call: Request) -> Response:
+            return await answer(StrictCall(call.scope, call.receive))
+
+        return answer_strictly
 
 
 class Problem(BaseModel):

@@ -14,9 +14,9 @@ from ...registry.access import SCOPES
 from ..access import Admin, Auditor, Reader, Watcher
 from ..desk import Note
 from .documents import StatusOut, Strict, WindowOut
-from .responses import PROBLEMS, TheDesk, answer_json
+from .responses import PROBLEMS, StrictRoute, TheDesk, answer_json
 
-router = APIRouter(tags=["service"], responses=PROBLEMS)
+router = APIRouter(route_class=StrictRoute, tags=["service"], responses=PROBLEMS)
 
 
 Scope = Annotated[str, Field(pattern=f"^({'|'.join(SCOPES)})$")]

@@ -7,6 +7,7 @@ that came under the name of its token, and no others.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
 from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
@@ -62,16 +63,22 @@ REASONS = {
     HTTPStatus.FORBIDDEN: "forbidden",
     HTTPStatus.TOO_MANY_REQUESTS: "too-many-calls",
 }
+MOST_KNOWN = 64  # answers whose signatures are kept
 require_sender = require("request")
 
 
 class Reply(NamedTuple):
-    """An answer before it is signed; a promise has its signature in itself too."""
+    """An answer before it is signed.
+
+    A promise has its signature in itself too. What is known beforehand, whoever calls,
+    is signed once: nobody without a token can make the service compute signatures.
+    """
 
     code: int
     said: Answer
     headers: Mapping[str, str] = {}
     is_promise: bool = False
+    is_known: bool = False
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
@@ -138,6 +145,8 @@ class EditionHandlers:
         self._policy = policy
         address = desk.settings.address
         self._status = StatusWriter(desk.registry, processor.domain, address)
+        self._make_headers = partial(processor.make_headers, edition.name)
+        self._find_headers = lru_cache(maxsize=MOST_KNOWN)(self._make_headers)
 
     def make_endpoint(self, handle: Handler) -> Callable[[Call], Awaitable[Response]]:
         """Return an endpoint that signs what a handler says, or why it refuses."""
@@ -159,7 +168,7 @@ class EditionHandlers:
         if "authorization" in call.headers:
             await find_caller(call)
         url = self._processor.certificate_url
-        return Reply(200, describe_service(self._edition, url))
+        return Reply(200, describe_service(self._edition, url), is_known=True)
 
     async def accept(self, call: Call) -> Reply:
         """Accept a request; it is on disk when this answers."""
@@ -202,16 +211,17 @@ class EditionHandlers:
             shown = await run_in_threadpool(self._desk.cancel, request, caller.name)
         except InvalidInput:
             raise UnusableDocument([NOT_PENDING]) from None
-        await self._desk.record(Note(caller.token.id, "cancel", request))
+        await self._desk.record(Note(caller.name, "cancel", request))
         return Reply(202, describe_cancelled(shown, self._edition), is_promise=True)
 
     def _sign(self, reply: Reply) -> Response:
         """Return an answer as it is sent."""
         sign, said = self._processor.sign, reply.said
         body = encode(add_signature(said, sign) if reply.is_promise else said)
+        make_headers = self._find_headers if reply.is_known else self._make_headers
         headers = {
             "Cache-Control": "no-store",
-            **self._processor.make_headers(self._edition.name, body),
+            **make_headers(body),
             **reply.headers,
         }
         return Response(body, reply.code, headers, media_type="application/json")
@@ -228,7 +238,7 @@ def find_id(call: Call) -> str:
 def refuse(call: Call, error: ExpungeError | HTTPException) -> Reply:
     """Return the protocol's object for an error; it holds nothing that was sent."""
     if isinstance(error, UnusableDocument):
-        return Reply(400, describe_refusal(400, error.complaints))
+        return Reply(400, describe_refusal(400, error.complaints), is_known=True)
     if isinstance(error, HTTPException):
         code, message, headers = error.status_code, error.detail, error.headers
     else:
@@ -242,4 +252,4 @@ def refuse(call: Call, error: ExpungeError | HTTPException) -> Reply:
     status = HTTPStatus(code)
     other = Complaint("", REASONS.get(status, "failed"), message)
     said = describe_refusal(int(status), [SAID.get(status, other)])
-    return Reply(int(status), said, headers or {})
+    return Reply(int(status), said, headers or {}, is_known=True)

@@ -16,9 +16,9 @@ from ...ledger.entries import EXTENSIONS
 from ...promise.noise import random_bytes
 from ...registry.context import today
 from ...rights.regimes import REGIMES
-from ...rights.standing import BY_OPERATOR, FOR_HOLDS, REASONS, RIGHTS
+from ...rights.standing import BY_OPERATOR, FOR_HOLDS, REASONS
 from ..api.documents import ID, RequestIn, RequestOut
-from ..api.requests import make_submission
+from ..api.requests import list_rights, make_submission
 from ..problems import Refused, describe_error
 from ..windows import ShownRequest, format_moment
 from .deadlines import DeadlineBar
@@ -37,20 +37,28 @@ REQUEST_BYTES = 16
 NOTHING_ABOUT = "It says nothing about "  # begins the end of what a verdict says
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}:")
 _NEXT = re.compile(rf"\s*,\s*(?={_KIND.pattern})")
-# New rows do not fit a form: they come by the API or the command line.
-BY_FORM = tuple(right for right in RIGHTS if right != "rectify")
 
 
 class NewRequestPage(BaseModel):
     """The form for a request, with what may be chosen."""
 
     id: ID
-    rights: list[str] = list(BY_FORM)
+    rights: list[str]
     regimes: list[str] = list(REGIMES)
     hold_reasons: list[str] = list(FOR_HOLDS)
     right: str = "erase"
     regime: str = ""
     submitted: str = Field(default_factory=lambda: today().isoformat())
+
+    @classmethod
+    def of(cls, visitor: Visitor, **chosen: str) -> "NewRequestPage":
+        """Return a new form for a visitor."""
+        # New rows do not fit a form: they come by the API or the command line.
+        rights: list[str] = [
+            one for one in list_rights(visitor.caller) if one != "rectify"
+        ]
+        new = cls(id=random_bytes(REQUEST_BYTES).hex(), rights=rights)
+        return new.model_copy(update=chosen)
 
 
 class TimelineStep(BaseModel):
@@ -188,8 +196,7 @@ def list_facts(receipt: Receipt) -> dict[str, str]:
 @router.get("/requests/new.json")
 async def show_form(visitor: SendingVisitor) -> Response:
     """Show the form for a new request."""
-    page = NewRequestPage(id=random_bytes(REQUEST_BYTES).hex())
-    return show_page(visitor, page, template="new_request")
+    return show_page(visitor, NewRequestPage.of(visitor), template="new_request")
 
 
 @router.post("/requests/new")
@@ -203,8 +210,8 @@ async def file_request(visitor: SendingVisitor, form: SignedForm) -> Response:
     except ExpungeError as error:
         code, text = describe_error(error)
         # Whom it is about is not shown again.
-        page = NewRequestPage(
-            id=random_bytes(REQUEST_BYTES).hex(),
+        page = NewRequestPage.of(
+            visitor,
             right=form.text("right"),
             regime=form.text("regime"),
             submitted=form.text("submitted"),
@@ -242,7 +249,12 @@ def read_person_line(line: str) -> dict[str, str]:
     if not _KIND.match(line):
         return {"id": line}
     pairs = [part.partition(":") for part in _NEXT.split(line)]
-    return {kind: value.strip() for kind, _, value in pairs}
+    person = {kind: value.strip() for kind, _, value in pairs}
+    if len(person) != len(pairs):
+        raise InvalidInput(
+            "a line has a kind twice; give another value of it a line of its own"
+        )
+    return person
 
 
 @router.get("/requests/{request}")

@@ -196,8 +196,11 @@ async def read_form(call: Call) -> PostedForm:
 async def read_signed_form(call: Call) -> PostedForm:
     """Return the form that somebody who is signed in sent."""
     form = await read_form(call)
-    wanted = make_form_token(read_cookie(call, COOKIE))
-    if not compare_digest(form.text("form_token").encode(), wanted.encode()):
+    secret = read_cookie(call, COOKIE)
+    wanted = make_form_token(secret)
+    if not secret or not compare_digest(
+        form.text("form_token").encode(), wanted.encode()
+    ):
         raise Refused(403, "this form is from an earlier session; open the page again")
     return form
 

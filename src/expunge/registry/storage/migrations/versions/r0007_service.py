@@ -9,7 +9,7 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Add the sender of each request, and the tables of tokens and of the trail."""
+    """Add senders and the order of requests, and the tables of tokens and trail."""
     op.add_column(
         "requests", sa.Column("sender", sa.Text, nullable=False, server_default="")
     )
@@ -18,6 +18,7 @@ def upgrade() -> None:
         "requests",
         ["sender", "stage", "right", "deadline", "id"],
     )
+    op.create_index("ix_requests_accepted", "requests", ["accepted"])
     op.create_table(
         "tokens",
         sa.Column("id", sa.Text, nullable=False),

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Raw columns of a table: words and gaps, for estimators that encode them.
+
+Words are numbered in the order in which they come, so that blocks of a table are
+numbers alone. An estimator with preprocessing reads these numbers as its own columns
+do: ``RawColumns`` makes of a block what reading the same rows in memory gives.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.arrays import Vector
+from ..core.rows import Rows, RowSource
+from ..exceptions import InvalidInput, Unsupported
+from ..preprocessing.columns import Column, Recipe, find_categories, learn_columns
+from ..preprocessing.description import OneHot, Preprocessing
+from ..preprocessing.statistics import needs_order
+
+MOST_WORDS = 10_000
+
+
+class Words:
+    """The words of each column, numbered as they come, and where some are missing."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._codes: dict[str, dict[Any, int]] = {name: {} for name in names}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._codes
+
+    def code(self, name: str, values: NDArray[Any]) -> Vector:
+        """Return the number of each word; NaN where it is missing."""
+        known = self._codes[name]
+        keys, places = find_categories(values, name)
+        numbers = [
+            np.nan if key is None else known.setdefault(key, len(known)) for key in keys
+        ]
+        if len(known) > MOST_WORDS:
+            raise InvalidInput(
+                f"column {name!r} has more than {MOST_WORDS} different words; is it an "
+                "id? leave it out with features=[...]"
+            )
+        return np.array(numbers, dtype=np.float64)[places]
+
+    def of(self, name: str) -> list[Any]:
+        """Return the words of a column in the order of their numbers."""
+        return list(self._codes[name])
+
+
+class _Table(dict[str, NDArray[Any]]):
+    """Columns by name, as what reads columns takes a table."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names."""
+        return list(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class RawColumns:
+    """Makes raw rows, as preprocessing reads them, of rows of a table.
+
+    Attributes
+    ----------
+    columns
+        The columns that preprocessing reads.
+    places
+        Where each is among the features of the table.
+    numbers
+        What each reads of the words by their numbers, and last of a missing one; None
+        for a column of numbers.
+    """
+
+    columns: tuple[Column, ...]
+    places: tuple[int, ...]
+    numbers: tuple[Vector | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Return the raw rows."""
+        X, parts = np.asarray(rows.X), []
+        for column, place, numbers in zip(
+            self.columns, self.places, self.numbers, strict=True
+        ):
+            values = X[:, place]
+            if numbers is None:
+                parts.append(column.read(_Table({str(column.source): values})))
+            else:
+                last = len(numbers) - 1
+                codes = np.where(np.isnan(values), last, values).astype(np.intp)
+                parts.append(numbers[codes])
+        return Rows(np.column_stack(parts), rows.y, rows.weight)
+
+
+def learn_recipe(
+    described: Preprocessing,
+    rows: RowSource,
+    *,
+    names: tuple[str, ...],
+    words: Words,
+    gaps: frozenset[str],
+) -> tuple[Recipe, RawColumns]:
+    """Return how preprocessing reads the columns of a table, by words and by gaps.
+
+    ``rows`` are those of the table, read only where numbers are categories. Raises
+    Unsupported for what takes all values of a column at once.
+    """
+    for group in described.groups:
+        if needs_order(group):
+            raise Unsupported(
+                "extremes, medians and the most frequent number are not for long "
+                f"tables ({', '.join(map(repr, group.columns[:4]))}): they take all "
+                "values at once; use StandardScaler and the mean"
+            )
+    wanted = [
+        str(source)
+        for group in described.groups
+        if isinstance(group.encode, OneHot)
+        for source in group.columns
+    ]
+    numeric = {name: names.index(name) for name in wanted if name not in words}
+    found = _find_numbers(rows, numeric) if numeric else {}
+    table = _Table(
+        {name: _known(found.get(name), name, words=words, gaps=gaps) for name in names}
+    )
+    columns = learn_columns(described, table)
+    for column in columns:
+        if column.source in gaps and column.kind != "category" and not column.gaps:
+            raise InvalidInput(
+                f"column {column.source!r} has missing values; fill them first: put "
+                "SimpleImputer() into the preprocessing"
+            )
+    numbers = tuple(
+        _read_words(column, words=words, gaps=gaps)
+        if str(column.source) in words
+        else None
+        for column in columns
+    )
+    places = tuple(names.index(str(column.source)) for column in columns)
+    return Recipe(described, columns), RawColumns(columns, places, numbers)
+
+
+def _known(
+    found: NDArray[Any] | None, name: str, *, words: Words, gaps: frozenset[str]
+) -> NDArray[Any]:
+    """Return each value of a column once, and None if some are missing."""
+    values = words.of(name) if name in words else [] if found is None else found
+    table = np.empty(len(values) + (name in gaps), dtype=object)
+    table[: len(values)] = values
+    return table
+
+
+def _find_numbers(
+    rows: RowSource, places: Mapping[str, int]
+) -> dict[str, NDArray[np.float64]]:
+    """Return the different numbers in some columns, by a pass."""
+    found = {name: np.empty(0) for name in places}
+    for X in rows.map_present(lambda block: np.asarray(block.X)):
+        for name, place in places.items():
+            values = X[:, place]
+            both = np.concatenate([found[name], values[~np.isnan(values)]])
+            found[name] = np.unique(both)
+            if len(found[name]) > MOST_WORDS:
+                raise InvalidInput(
+                    f"column {name!r} has more than {MOST_WORDS} different numbers: "
+                    "too many for OneHotEncoder; is it the column you mean?"
+                )
+    return found
+
+
+def _read_words(column: Column, *, words: Words, gaps: frozenset[str]) -> Vector:
+    """Return what a column reads of each word, and last of a missing one."""
+    name = str(column.source)
+    known = _known(None, name, words=words, gaps=gaps)
+    numbers = column.read(_Table({name: known}))
+    return numbers if name in gaps else np.append(numbers, np.nan)
