@@ -72,7 +72,7 @@ def test_columns_can_be_left_out(lake: Path) -> None:
 
 
 BAD = {
-    "missing column": ("no column 'size' in the files", ("--target", "size")),
+    "missing column": ("no column 'size' in the table", ("--target", "size")),
     "schema": ("--schema is for a table in memory", ("--schema", "lake")),
     "too little memory": ("too little for blocks", ("--memory", "1")),
     "source": ("should say nothing about a person", ("--source", "a/b")),

@@ -10,8 +10,8 @@ import numpy as np
 from ..core.losses import Loss
 from ..engines import Engine, read_engine, require_jobs
 from ..exceptions import InvalidInput, Unsupported
-from ..long.coding import TargetCoding
 from ..long.raw_columns import RawColumns
+from ..long.stored_rows import TargetCoding
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
 from ..preprocessing.sklearn_steps import describe

@@ -22,10 +22,9 @@ from ..core.packing import stored
 from ..core.rows import Rows
 from ..exceptions import InvalidInput, Unsupported
 from ..private_model.labels import Labels
-from .coding import TargetCoding
 from .parquet import Columns, Identity, ParquetTable, import_arrow_errors
 from .raw_table import RawRows, RawTable
-from .stored_rows import StoredRows
+from .stored_rows import StoredRows, TargetCoding
 from .table import LongTable
 
 
