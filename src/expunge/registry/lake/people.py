@@ -32,14 +32,15 @@ class PlacesByPerson:
     def __init__(self, folder: Path, keys: Sequence[TagKey]) -> None:
         self._folder = folder
         self._names = [key.id for key in keys]
+        self._numbers = {name: number for number, name in enumerate(self._names)}
 
     def add(self, tags: Sequence[str], codes: Index, *, places: Index) -> None:
         """Note the owners of some rows, by their number among tags."""
+        parts = [tag.partition(":") for tag in tags]
         entries = np.empty(len(tags), dtype=ENTRY)
-        for number, tag in enumerate(tags):
-            name, _, digits = tag.partition(":")
-            entries["key"][number] = self._names.index(name)
-            entries["tag"][number] = np.frombuffer(bytes.fromhex(digits), "<u8")
+        entries["key"] = [self._numbers[name] for name, _, _ in parts]
+        digits = bytes.fromhex("".join(digits for _, _, digits in parts))
+        entries["tag"] = np.frombuffer(digits, "<u8").reshape(-1, WORDS)
         rows = entries[codes]
         rows["place"] = places
         buckets = rows["tag"][:, 0] % BUCKETS
@@ -92,8 +93,12 @@ def find_places(
     back: list[Index] = []
     people: set[str] = set()
     for begin, owners, codes in table.read_owners():
-        tags = _choose_tags(context, owners, keys=keys)
-        left = np.array([not gone.isdisjoint(subject_tags(o, keys)) for o in owners])
+        possible = [subject_tags(owner, keys) for owner in owners]
+        left = np.array([not gone.isdisjoint(theirs) for theirs in possible])
+        tags = [theirs[0] for theirs in possible]
+        if len(keys) > 1:  # one that is in use already, if there is one
+            with context.store.read() as connection:
+                tags = choose_tags(connection, owners, keys=keys)
         people.update(tag for tag, has_left in zip(tags, left, strict=True) if has_left)
         places = begin + np.arange(len(codes))
         present = np.isin(places, table.absent, invert=True)
@@ -101,13 +106,3 @@ def find_places(
         stays = ~left[codes] & present
         found.add(tags, codes[stays], places=places[stays])
     return found, np.concatenate([table.absent[:0], *back]), len(people)
-
-
-def _choose_tags(
-    context: Context, owners: Sequence[str], *, keys: Sequence[TagKey]
-) -> list[str]:
-    """Return the tag of each person: one that is in use already, if there is one."""
-    if len(keys) == 1:
-        return [subject_tags(owner, keys)[0] for owner in owners]
-    with context.store.read() as connection:
-        return choose_tags(connection, owners, keys=keys)
