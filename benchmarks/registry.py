@@ -64,7 +64,7 @@ class Floor:
     def actions(self) -> dict[str, Callable[[], object]]:
         """Return each part as something to time."""
         loaded = self.own()
-        parts = dump_checkpoint(loaded.snapshot, loaded.page_keys)
+        parts = dump_checkpoint(loaded.snapshot, loaded.page_keys, files=loaded.files)
         state = b"".join(parts)
         rows = in_memory(require_rows(loaded.private))
         # From the end: requests come from the beginning.

@@ -120,7 +120,7 @@ class TestFit:
         self, y: list[object], kind: ModelKind
     ) -> None:
         schema = Schema("y", guess_task(np.array(y)), ())
-        assert EstimatorOptions().choose_kind(schema, len(set(y))) is kind
+        assert EstimatorOptions().choose_kind(schema.task, len(set(y))) is kind
 
     def test_budget_is_the_default(self, folder: Path) -> None:
         models = {one["name"]: one for one in call("status", "--json").json["models"]}

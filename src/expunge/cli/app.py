@@ -25,6 +25,7 @@ from .aliases import (
 )
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
+from .lake import LakeRewriteCommand, LakeStatusCommand
 from .models import FitCommand, PlanCommand
 from .releases import ReanchorCommand, ReleaseCommand, RemoveCommand
 from .requests import ForgetCommand, RequestCommand
@@ -170,6 +171,8 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "alias find": AliasFindCommand,
     "alias count": AliasCountCommand,
     "alias remove": AliasRemoveCommand,
+    "lake status": LakeStatusCommand,
+    "lake rewrite": LakeRewriteCommand,
     "status": StatusCommand,
     "log": LogCommand,
     "release": ReleaseCommand,
@@ -193,6 +196,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
 }
 GROUPS = {
     "alias": "Look after addresses, numbers and other names of people.",
+    "lake": "Look after files that models read their rows from.",
     "token": "Look after the tokens by which others call a service.",
     "webhook": "Look after whom a service calls when something happens.",
 }

@@ -322,6 +322,14 @@ def show_progress(label: str) -> Iterator[OnProgress]:
 
 
 @contextmanager
+def show_pace(label: str, unit: str) -> Iterator[OnProgress]:
+    """Show a progress bar that says how many of something it does a second."""
+    watched = sys.stderr.isatty()
+    with ProgressBar(label, shown=watched, stays=False, unit=unit) as bar:
+        yield bar.report
+
+
+@contextmanager
 def show_named_progress(label: str) -> Iterator[OnNamedProgress]:
     """Show a progress bar whose label changes from step to step."""
     with ProgressBar(label, shown=sys.stderr.isatty(), stays=False) as bar:

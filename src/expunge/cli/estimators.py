@@ -12,7 +12,7 @@ import typer
 from ..exceptions import InvalidInput, Unsupported
 
 if TYPE_CHECKING:
-    from ..tables import Schema, TrainingTable
+    from ..tables import TrainingTable
 
 # Scaled columns need little: 1e-3 costs a point of accuracy on 300,000 flights.
 ALPHA = 1e-4
@@ -170,11 +170,11 @@ class EstimatorOptions:
             )
         return implied.value
 
-    def choose_kind(self, schema: "Schema", n_classes: int) -> ModelKind:
+    def choose_kind(self, task: str, n_classes: int) -> ModelKind:
         """Return the kind that was asked for, or the one that fits the task."""
         if self.kind is not ModelKind.auto:
             return self.kind
-        if schema.task == TaskName.regression:
+        if task == TaskName.regression:
             return ModelKind.linear
         # Tuning fits one class against the rest, which is the logistic model.
         logistic = n_classes <= 2 or self.is_tuned
@@ -224,7 +224,7 @@ class EstimatorOptions:
         from ..tables import describe_preprocessing
 
         n_classes = len(classes or set(table.y.tolist()))
-        kind = self.choose_kind(table.schema, n_classes)
+        kind = self.choose_kind(table.schema.task, n_classes)
         model = self.build_estimator(kind)
         model.set_params(preprocessing=describe_preprocessing(table))
         if classes is not None:

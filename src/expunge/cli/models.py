@@ -22,11 +22,8 @@ from .common import (
     print_text,
     require_file,
 )
-from .estimators import (
-    EstimatorOptions,
-    ModelKind,
-    parse_classes,
-)
+from .estimators import ModelKind, parse_classes
+from .lake import KeepRows, LakeOptions, LongFit, print_long_fit, readmit_owners
 
 if TYPE_CHECKING:
     from ..registry import LeftOut, ModelStatus, Registry
@@ -38,7 +35,7 @@ ENDING = ".schema.json"
 
 
 @dataclass(frozen=True)
-class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
+class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
     """Fit a model to a table, and keep it so that it can forget.
 
     Text, dates and missing values are taken care of: it prints what it does with each
@@ -46,11 +43,19 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
     --schema. The first release is made under a budget: what it promises, and the noise
     that pays for it, are fixed before the data are seen. With --no-budget nothing is
     promised.
+
+    Several Parquet files, a folder of them, and a table with --keep-rows lake or never,
+    are read block by block and may be larger than memory; their columns must be numbers
+    and are used as they are.
     """
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="The table: CSV, Parquet or Arrow; or Parquet files, or their folder.",
+        ),
     ]
     target: Annotated[
         str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
@@ -142,6 +147,8 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
         from ..tables import read_schema, read_table
 
         self._require_subjects()
+        if self._is_long:
+            return self._fit_long()
         require_file(self.file)
         if self.schema is not None:
             require_file(self.schema)
@@ -170,6 +177,52 @@ class FitCommand(RegistryOptions, ConfirmOptions, EstimatorOptions):
         else:
             self._print(fitted, report)
         return DONE
+
+    @property
+    def file(self) -> Path:
+        """The file, where there is one."""
+        return self.files[0]
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether the table is read block by block."""
+        kept = self.keep_rows is KeepRows.registry
+        return not kept or len(self.files) > 1 or self.file.is_dir()
+
+    def _fit_long(self) -> int:
+        """Fit to Parquet files that are read block by block."""
+        for option in ("schema", "write_schema", "category", "alphas", "class_weight"):
+            if getattr(self, option):
+                raise InvalidInput(
+                    f"--{option.replace('_', '-')} is for a table in memory; these "
+                    "files are read block by block: give one file and --keep-rows "
+                    "registry, or omit it"
+                )
+        columns = {
+            name: getattr(self, name) for name in ("target", "subject", "weight")
+        }
+        asked = LongFit(
+            self.name, self.files, columns, self.drop or (), self.classes, self
+        )
+        with self.open_registry() as registry, asked.open_table() as table:
+            kind, model = asked.build_model(table)
+            if self.replace:
+                self.confirm(f"Replace model {self.name}, and erase its rows?")
+            if self.readmit:
+                readmit_owners(registry, table)
+            left_out = asked.fit(
+                registry,
+                table,
+                model=model,
+                replace=self.replace,
+                search=self.tuned_by,
+                without_forgotten=self.without_forgotten,
+            )
+            fitted = {one.name: one for one in registry.status().models}[self.name]
+            n_rows = len(table)
+        return print_long_fit(
+            fitted, asked, kind=kind, n_rows=n_rows, left_out=left_out
+        )
 
     def _fit(
         self, registry: "Registry", model: Any, *, table: "TrainingTable"

@@ -32,6 +32,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -233,6 +234,50 @@ class Rows(RowSource):
     def norms(self) -> Vector:
         """Return the Euclidean norm of each row, intercept included."""
         return row_norms(self.X)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class JoinedRows(RowSource):
+    """Rows of one source followed by those of another.
+
+    Blocks are not cut again where the one ends and the other begins.
+
+    Attributes
+    ----------
+    first, second
+        The rows, with the same columns.
+    """
+
+    first: RowSource
+    second: RowSource
+
+    def __repr__(self) -> str:
+        return f"JoinedRows({len(self)} x {self.n_columns})"
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns, intercept included."""
+        return self.first.n_columns
+
+    @property
+    def total_weight(self) -> float:
+        """W: the sum of the weights of both."""
+        return self.first.total_weight + self.second.total_weight
+
+    def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
+        """Yield what a term makes of each block, those of the first source first."""
+        return chain(self.first.map_blocks(term), self.second.map_blocks(term))
+
+    def followed_by(self, added: Rows) -> "JoinedRows":
+        """Return the rows, and after them these."""
+        return JoinedRows(self, added)
+
+    def recode(self, code: Callable[[Vector], Vector]) -> "JoinedRows":
+        """Return the rows with what ``code`` makes of their labels."""
+        return JoinedRows(self.first.recode(code), self.second.recode(code))
 
 
 def in_memory(rows: RowSource, purpose: str = "this") -> Rows:

@@ -5,13 +5,18 @@ A notebook is saved with what its cells showed, so a bar must not depend on who 
 counts steps that are known in advance. It shows no time, and whether it is drawn
 depends on no time either. It never counts steps of a solver or passes over rows, since
 a request that had to read the rows would differ from one that had not.
+
+A bar with a ``unit`` is for what nobody's leaving changes, such as the first look
+through a table. In a terminal, and nowhere else, it shows how many it does a second and
+how long it will take.
 """
 
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from time import monotonic
 from typing import Any, Self, TypeAlias
 
 # Called with how many steps are done, and out of how many.
@@ -33,6 +38,7 @@ class DrawnBar:
     label: str
     done: int
     total: int
+    pace: str = ""
 
     @property
     def percent(self) -> int:
@@ -42,7 +48,7 @@ class DrawnBar:
     def __repr__(self) -> str:
         filled = WIDTH * self.done // max(self.total, 1)
         bar = "#" * filled + "." * (WIDTH - filled)
-        return f"{self.label} [{bar}] {self.done}/{self.total}"
+        return f"{self.label} [{bar}] {self.done}/{self.total}{self.pace}"
 
     def _repr_html_(self) -> str:
         bar = f'<progress value="{self.done}" max="{max(self.total, 1)}"></progress>'
@@ -64,12 +70,21 @@ class ProgressBar:
         Whether to draw it.
     stays
         Whether it stays to be seen in a terminal when all is done.
+    unit
+        What is counted, to show how many a second; empty to show no time.
     """
 
     def __init__(
-        self, label: str, total: int = 0, *, shown: bool, stays: bool = True
+        self,
+        label: str,
+        total: int = 0,
+        *,
+        shown: bool,
+        stays: bool = True,
+        unit: str = "",
     ) -> None:
         self.label, self.total = label, total
+        self.unit, self._begin = unit, monotonic()
         self.shown, self.stays = shown, stays
         self.done = 0
         self._drawn: DrawnBar | None = None
@@ -104,6 +119,15 @@ class ProgressBar:
                 self.done, self.total = done, total
                 self._draw()
 
+    def _describe_pace(self) -> str:
+        """Return how many a second, and how long it will take."""
+        seconds = monotonic() - self._begin
+        if not (self.unit and self.done and seconds > 0.0):
+            return ""
+        pace = self.done / seconds
+        left = (self.total - self.done) / pace
+        return f", {pace:,.0f} {self.unit} a second, {left:.0f} s left"
+
     def _draw(self) -> None:
         """Draw the bar over the last one, if there is something new to see."""
         bar, last = DrawnBar(self.label, self.done, self.total), self._drawn
@@ -112,7 +136,7 @@ class ProgressBar:
         self._drawn = bar
         display = _find_notebook()
         if display is None:
-            text = repr(bar)
+            text = repr(replace(bar, pace=self._describe_pace()))
             sys.stderr.write(f"\r{text.ljust(self._width)}")
             sys.stderr.flush()
             self._width = max(self._width, len(text))

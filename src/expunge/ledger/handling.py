@@ -9,7 +9,7 @@ Like all that a receipt holds it names nobody, and no figure in it depends on a 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from typing import ClassVar
 
@@ -89,6 +89,10 @@ class Handling(CanonicalDocument):
         "version": exactly(FORMAT),
     }
 
+    def with_copies(self, copies: Mapping[str, tuple[str, ...]]) -> "Handling":
+        """Return the same, with the files under which superseded releases left."""
+        return replace(self, copies=copies)
+
     def require_consistent(self) -> None:
         """Refuse an end without a reason."""
         if (self.retained_until and not self.retained) or (
@@ -100,7 +104,7 @@ class Handling(CanonicalDocument):
 
 
 def list_destroyed(
-    right: str, outcome: str, *, reason: str, changed: bool
+    right: str, outcome: str, *, reason: str, changed: bool, in_files: bool = False
 ) -> tuple[str, ...]:
     """Return what a request destroyed; where it is not known, less.
 
@@ -110,6 +114,9 @@ def list_destroyed(
         What was asked, what became of it, and why.
     changed
         Whether a model was changed.
+    in_files
+        Whether the rows may lie in files that the registry only reads, and then still
+        do: what is destroyed is where they are.
     """
     assert right in RIGHTS and outcome in OUTCOMES and reason in REASONS
     erases = right in ("erase", "object", "rectify", "end-hold")
@@ -118,7 +125,8 @@ def list_destroyed(
     ended = right == "end-hold" and outcome == "partly"
     # Sealed rows of an earlier fit cannot come back, and are destroyed.
     stale = right == "lift" and reason == "fitted-again"
-    rows = DESTROYED[:2] if stale or (erases and (surely or ended)) else ()
+    first = 1 if in_files else 0
+    rows = DESTROYED[first:2] if stale or (erases and (surely or ended)) else ()
     return rows + (DESTROYED[2:] if changed else ())
 
 

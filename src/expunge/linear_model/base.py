@@ -378,8 +378,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             )
             bar.count()
         require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        in_files = prepared.table is not None
-        scope = replace(scope, rows_kept=self.keep_data, rows_in_files=in_files)
+        kept_here = scope.rows_kept and self.keep_data, prepared.table is not None
+        scope = replace(scope, rows_kept=kept_here[0], rows_in_files=kept_here[1])
         key = random_bytes(SECRET_BYTES)
         kept: KeptRows | None = None
         digests = RowDigests(None, key)

@@ -10,7 +10,6 @@ left.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -28,11 +27,12 @@ from ..core.rows import Rows
 from ..files import CorruptFiles, export, read_snapshot
 from ..files.export import SHIP_AGAIN
 from ..files.onnx_graph import LOG_ODDS
+from ..long.table import LongTable
 from ..private_model.snapshot import PublicModel, Snapshot, require_weights
-from ..private_model.subjects import owners_of
 from ..promise.scope import Scope
 from .base import Forgetful, fit_prepared, require_known
 from .checks import check_addition
+from .long_tables import prepare_fit
 from .parameters import Prepared
 from .snapshots import public_model, snapshot_of
 
@@ -152,13 +152,13 @@ def fit_copy(
     """Fit a copy of an estimator, which stays as it is; return the snapshot."""
     require_known(estimator)
     before = public_model(estimator)
-    require_weights(before, sample_weight)
+    weighted = X.weighted if isinstance(X, LongTable) else sample_weight is not None
+    require_weights(before, weighted or None)
     fresh = clone(estimator)
-    prepared = prepare(fresh, X, y, sample_weight=sample_weight)
+    of_rows = {"subjects": subjects, "sample_weight": sample_weight}
+    prepared = prepare_fit(fresh, X, y, **of_rows)
     if before is not None:
         prepared = prepared.with_pair(before.pair)
-    owners = owners_of(subjects, len(prepared.rows))
-    prepared = replace(prepared, owners=owners)
     fit_prepared(fresh, prepared, scope=scope, before=before)
     return snapshot_of(fresh)
 

@@ -2,20 +2,20 @@
 """Fits of estimators to long tables: what differs from rows in memory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..core.arrays import Vector
 from ..core.losses import Loss
 from ..engines import Engine, read_engine, require_jobs
 from ..exceptions import InvalidInput, Unsupported
 from ..long.raw_columns import RawColumns
+from ..long.stored_rows import TargetCoding
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
 from ..preprocessing.sklearn_steps import describe
-from ..private_model.labels import ClassCoding, Labels
+from ..private_model.labels import Labels
 from ..private_model.subjects import owners_of
 from .parameters import Prepared, require_parameters
 
@@ -23,21 +23,6 @@ from .parameters import Prepared, require_parameters
 REFUSED: Mapping[str, str] = {
     "class_weight": "give a column of weights: weight=... when you open the table",
 }
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class TargetCoding:
-    """Makes the labels that rows keep of a table's targets; it can be pickled."""
-
-    loss: Loss
-    classes: ClassCoding | None
-
-    def __call__(self, y: Any) -> Vector:
-        """Return the labels."""
-        if self.classes is not None:
-            words = np.asarray(y, dtype=str) if y.dtype == object else y
-            return self.classes(words)
-        return self.loss.labels(np.asarray(y, dtype=np.float64))
 
 
 def prepare_fit(

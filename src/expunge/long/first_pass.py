@@ -18,6 +18,7 @@ from scipy import sparse
 
 from ..core.arrays import LARGEST, SMALLEST, Index, Vector, row_squares
 from ..core.objective import check_weights
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..private_model.subjects import objection, owners_of
 from .decoded import DecodedWriter
@@ -64,12 +65,15 @@ class FirstPass:
         The secret key of the index of people; None without owners.
     cache
         Whether to write the decoded rows.
+    on_progress
+        Called with how many rows are read, of how many.
     """
 
     folder: Path
     rows_at_once: int
     key: bytes | None
     cache: bool
+    on_progress: OnProgress = be_silent
 
 
 def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | None]:
@@ -90,8 +94,9 @@ def look_through(table: RawTable, how: FirstPass) -> tuple[TableFacts, People | 
             _require_weights(table, raw, begin=begin)
             y = targets.code(table, raw, begin=begin)
             if people is not None:
-                people.add(*_find_owners(table, raw.subjects, begin=begin))
+                people.add(*find_owners(table, raw.subjects, begin=begin))
             writer.add(raw, y)
+            how.on_progress(end, table.n_rows)
         table.require_unchanged()
         holed = frozenset(np.array(table.names)[gaps].tolist())
         facts = TableFacts(targets.classes(), targets.words(), short, holed)
@@ -233,7 +238,7 @@ def _count_values(y: NDArray[Any]) -> Counter[Any]:
     return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
-def _find_owners(
+def find_owners(
     table: RawTable, subjects: Any, *, begin: int
 ) -> tuple[Sequence[str], Index]:
     """Return the people of some rows, each once, and which of them owns each row."""

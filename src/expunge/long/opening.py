@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 from scipy import sparse
 
 from ..core.rows import BLOCK_ROWS
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from .held import FrameTable, SparseTable
 from .memory import DEFAULT_MEMORY, rows_at_once
@@ -31,6 +32,8 @@ class LongTableOptions(TypedDict, total=False):
         later passes are faster, and a removal overwrites the person's rows there.
     folder
         Where to make the private folder; the system's temporary folder if not given.
+    on_progress
+        Called with how many rows the first pass has read, of how many.
     raw
         Whether features may be words, and values missing, for estimators with
         ``preprocessing``; of Parquet files alone.
@@ -41,6 +44,7 @@ class LongTableOptions(TypedDict, total=False):
     memory: int
     cache: bool
     folder: str | os.PathLike[str] | None
+    on_progress: OnProgress
     raw: bool
 
 
@@ -127,6 +131,7 @@ def _look_at(table: RawTable, options: LongTableOptions, *, step: int) -> LongTa
         owned=options.get("subject") is not None,
         cache=options.get("cache", False),
         folder=options.get("folder"),
+        on_progress=options.get("on_progress", be_silent),
     )
 
 
@@ -167,6 +172,7 @@ def open_parquet(
         owned=subject is not None,
         cache=options.get("cache", True),
         folder=options.get("folder"),
+        on_progress=options.get("on_progress", be_silent),
     )
 
 

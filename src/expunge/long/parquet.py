@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.packing import stored
 from ..exceptions import InvalidInput, needing
 from .memory import rows_at_once
 from .raw_columns import Words
@@ -27,6 +28,7 @@ BUFFER_BYTES = 1 << 16
 MAGIC_BYTES = 8  # the length of the footer, and the magic word
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Which columns of a table are what.
@@ -45,6 +47,7 @@ class Columns:
     features: Sequence[str] | None = None
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What tells whether a file changed: its size, its time, and its footer."""
@@ -78,6 +81,7 @@ class ParquetTable(RawTable):
         raw: bool = False,
     ) -> None:
         self._paths = list(paths)
+        self.memory = memory
         self._identities = [Identity.of(path) for path in self._paths]
         self._cursor: _Cursor | None = None
         schema = _require_equal_schemas(self._paths)
@@ -99,6 +103,31 @@ class ParquetTable(RawTable):
                     begins.append(begins[-1] + n_rows)
         self._groups, self._begins = groups, begins
         self.n_rows = begins[-1]
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return list(self._paths)
+
+    @property
+    def identities(self) -> list[Identity]:
+        """What told, when the table was opened, the content of each file."""
+        return list(self._identities)
+
+    @property
+    def columns(self) -> Columns:
+        """Which columns are what."""
+        return self._columns
+
+    @property
+    def rows_by_file(self) -> list[int]:
+        """How many rows each file has."""
+        counts = [0] * len(self._paths)
+        for (number, _), begin, end in zip(
+            self._groups, self._begins, self._begins[1:], strict=False
+        ):
+            counts[number] += end - begin
+        return counts
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle holds: where the rows lie, and no open file."""
@@ -162,6 +191,33 @@ class ParquetTable(RawTable):
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None
+
+    def read_owners(self) -> Iterator[NDArray[Any]]:
+        """Yield the owners of all rows, a batch at a time; read nothing else."""
+        subject = self._columns.subject
+        assert subject is not None
+        self.require_unchanged()
+        for batch in self.batches(0, [subject]):
+            yield _to_numpy(batch.column(0))
+        self.require_unchanged()
+
+    def read_whole(self) -> tuple[Any, dict[str, NDArray[Any]]]:
+        """Return the features as an Arrow table, and the other columns as arrays."""
+        pa: Any = import_module("pyarrow")
+        names = self.column_names(subjects=self._columns.subject is not None)
+        self.require_unchanged()
+        parts = []
+        for path in self._paths:
+            with _open(path) as file:
+                parts.append(file.read(columns=names))
+        self.require_unchanged()
+        whole = pa.concat_tables(parts)
+        others = names[self.n_features :]
+        arrays = {
+            name: np.concatenate([_to_numpy(part) for part in whole[name].chunks])
+            for name in others
+        }
+        return whole.select(list(self.names)), arrays
 
     def batches(self, position: int, columns: Sequence[str]) -> Iterator[Any]:
         """Yield batches of columns from the row group of a position on."""
@@ -263,6 +319,12 @@ def import_parquet() -> Any:
         return import_module("pyarrow.parquet")
 
 
+def import_arrow_errors() -> tuple[type[Exception], ...]:
+    """Return what pyarrow raises for a file that it cannot read."""
+    pa: Any = import_module("pyarrow")
+    return (pa.ArrowException,)
+
+
 def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
     """Return the Parquet files that paths name: files, and those in folders by name."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
@@ -278,6 +340,12 @@ def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
         if not path.is_file():
             raise InvalidInput(f"file {number} does not exist; check the paths")
     return found
+
+
+def read_names(path: Path) -> list[str]:
+    """Return the names of the columns of a Parquet file."""
+    schema = _require_equal_schemas([path])
+    return list(schema.names)
 
 
 def _open(path: Path) -> Any:

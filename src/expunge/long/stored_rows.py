@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Index, Vector
-from ..core.rows import Rows, RowSource, pairwise_sum
+from ..core.losses import Loss
+from ..core.rows import JoinedRows, Rows, RowSource, pairwise_sum
+from ..private_model.labels import ClassCoding
 from .npy import FileArray
 from .raw_table import RawTable, require_positions, runs_of
 
@@ -105,6 +107,10 @@ class StoredRows(RowSource):
         """Return the rows with their labels coded otherwise."""
         return replace(self, codes=(*self.codes, code))
 
+    def followed_by(self, added: Rows) -> JoinedRows:
+        """Return the rows, and after them these, which lie in memory."""
+        return JoinedRows(self, added)
+
     def take(self, positions: Index) -> Rows:
         """Return the rows at these positions, in memory."""
         require_positions(positions, self.table.n_rows)
@@ -162,6 +168,21 @@ def _spread(rows: Rows, left: NDArray[np.bool]) -> Rows:
     lengths[1:][left] = np.diff(rows.X.indptr)
     parts = (rows.X.data, rows.X.indices, np.cumsum(lengths, dtype=lengths.dtype))
     return Rows(sparse.csr_array(parts, shape=(len(left), rows.n_columns)), y, weight)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class TargetCoding:
+    """Makes the labels that rows keep of a table's targets; it can be pickled."""
+
+    loss: Loss
+    classes: ClassCoding | None
+
+    def __call__(self, y: Any) -> Vector:
+        """Return the labels."""
+        if self.classes is not None:
+            words = np.asarray(y, dtype=str) if y.dtype == object else y
+            return self.classes(words)
+        return self.loss.labels(np.asarray(y, dtype=np.float64))
 
 
 def sum_weights(

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Private, Vector
 from ..core.objective import Objective
 from ..core.rows import BLOCK_ROWS
+from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..preprocessing.columns import Recipe
 from ..preprocessing.description import Preprocessing
 from ..promise.noise import SECRET_BYTES, random_bytes
 from .decoded import DecodedTable
-from .first_pass import FirstPass, look_through
+from .first_pass import FirstPass, find_owners, look_through
 from .npy import FileArray
+from .parquet import ParquetTable
 from .raw_columns import RawColumns, learn_recipe
 from .raw_table import NUMBER, RawTable, require_positions, runs_of
 from .stored_rows import StoredRows, sum_weights
@@ -39,6 +41,8 @@ class LongTable(Private):
 
     Attributes
     ----------
+    origin
+        The files or arrays that it was opened from.
     facts
         What the first pass found.
     people
@@ -57,6 +61,7 @@ class LongTable(Private):
         owned: bool,
         cache: bool = True,
         folder: str | os.PathLike[str] | None = None,
+        on_progress: OnProgress = be_silent,
     ) -> None:
         place = None if folder is None else Path(folder)
         # Made for its owner alone (mode 0700), under a name that nobody can foresee.
@@ -67,7 +72,7 @@ class LongTable(Private):
         step = min(rows_at_once, 8 * BLOCK_ROWS)
         try:
             self.facts, self.people = look_through(
-                table, FirstPass(private, step, key, cache)
+                table, FirstPass(private, step, key, cache, on_progress)
             )
         except BaseException:
             self._finalizer()
@@ -77,7 +82,7 @@ class LongTable(Private):
             shape = (table.n_rows,)
             self._weights = FileArray(private / "weight", 0, NUMBER, shape)
         self._words, self.header = table.words, table.header
-        self._table = table
+        self.origin = self._table = table
         if cache:
             table.close()
             self._table = DecodedTable(private, table, words=self.facts.words)
@@ -129,6 +134,18 @@ class LongTable(Private):
                 "rows each class has left; open the table again"
             )
         return self._targets
+
+    def read_owners(self) -> Iterator[tuple[int, Sequence[str], Index]]:
+        """Yield who owns the rows of Parquet files, a batch at a time.
+
+        For each batch its first position, people each once, and which of them owns each
+        row.
+        """
+        assert isinstance(self.origin, ParquetTable)
+        begin = 0
+        for ids in self.origin.read_owners():
+            yield begin, *find_owners(self.origin, ids, begin=begin)
+            begin += len(ids)
 
     def close(self) -> None:
         """Delete the private folder; the table and its models make no further pass."""

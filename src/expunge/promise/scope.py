@@ -4,7 +4,7 @@
 Each sentence completes "This holds provided that ..." or "It says nothing about ...".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -61,6 +61,8 @@ ROWS_IN_FILES = (
     "the files that the rows were read from: they still hold those of removed people "
     "until those who keep the files rewrite them"
 )
+# A registry says which files, by the public name of their source.
+ROWS_IN_SOURCE = "the files of the source "
 CLASS_REFUSED = (
     "a refusal of a request that would leave a class without rows, where retraining "
     "fails too or cannot be followed: it is itself visible"
@@ -115,8 +117,9 @@ class Scope:
         Whether the remaining rows are at hand when a request needs them.
     classes_weighted
         Whether classes have weights.
-    rows_in_files
-        Whether the rows lie in files that expunge reads and never changes.
+    rows_in_files, source
+        Whether the rows lie in files that expunge reads and never changes, and the
+        public name of these files, if they have one.
     preprocessed
         Whether preprocessing is fitted, and forgets, with the model.
     columns_guessed
@@ -140,6 +143,7 @@ class Scope:
     declared: tuple[str, ...] = ()
     in_registry: bool = False
     has_people: bool = True
+    source: str = ""
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -155,7 +159,7 @@ class Scope:
             BEFORE_PREPROCESSING if self.preprocessed else PREPROCESSING: True,
             COLUMNS_GUESSED: self.columns_guessed,
             ROWS_NOT_KEPT: not self.rows_kept,
-            ROWS_IN_FILES: self.rows_in_files,
+            describe_source(self.source): self.rows_in_files,
             CLASS_REFUSED: may_refuse_classes(self.classes, description),
             OTHER_RELEASES: self.counted_apart,
         }
@@ -169,6 +173,23 @@ class Scope:
             *kept,
             *(NO_PEOPLE if self.in_registry and not self.has_people else ()),
         )
+
+
+def describe_source(name: str) -> str:
+    """Return that files of this name still hold removed people."""
+    if not name:
+        return ROWS_IN_FILES
+    return (
+        f"{ROWS_IN_SOURCE}{name}: they still hold the rows of removed people until "
+        "those who keep the files rewrite them"
+    )
+
+
+def leaves_files(not_covered: Iterable[str]) -> bool:
+    """Return whether a certificate says that files still hold removed people."""
+    return any(
+        text == ROWS_IN_FILES or text.startswith(ROWS_IN_SOURCE) for text in not_covered
+    )
 
 
 def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ with needing("registry,files", "a registry"):
     from .answering.pending_rows import NewRows
     from .answering.returning import ForgottenInData, LeftOut
     from .delivery import Callback, Delivery, DeliveryPage, Endpoint, Outcome
+    from .lake import Lake, SourceStatus
     from .listing import PageWanted, RequestPage
     from .models import ModelStatus
     from .opening import rebuild_journal
@@ -27,6 +28,7 @@ __all__ = [
     "DeliveryPage",
     "Endpoint",
     "ForgottenInData",
+    "Lake",
     "LeftOut",
     "ModelStatus",
     "NewRows",
@@ -38,6 +40,7 @@ __all__ = [
     "Request",
     "RequestPage",
     "RequestStatus",
+    "SourceStatus",
     "Token",
     "TrailLine",
     "rebuild_journal",

@@ -435,10 +435,12 @@ class Context(Private):
         if loaded.private.training_rows is None:
             self.cache[loaded.name] = loaded
 
-    def read_rows(self, name: str, page_keys: PageKeys) -> Iterator[bytes]:
-        """Yield the rows of each person in a model."""
+    def read_rows(
+        self, name: str, page_keys: PageKeys, *, first_page: int = 0
+    ) -> Iterator[bytes]:
+        """Yield the rows of each person in a model whose keys are on later pages."""
         with self.store.read() as connection:
-            found = people_table.read_all_rows(connection, name)
+            found = people_table.read_all_rows(connection, name, first_page=first_page)
             pages = people_table.read_pages(
                 connection, name, found=found, page_keys=page_keys
             )

@@ -4,12 +4,16 @@
 A checkpoint is the private model without its rows. These lie apart, sealed for each
 person, and are fetched when an answer needs them. Places number the rows at the fit and
 never change, so the rows that are left always come in the same order.
+
+The rows may lie in files that the registry only reads. Then what is sealed for a person
+is the places of their rows, and the checkpoint says where the files are. Rows that come
+later, or come back, are sealed like others, on later pages of keys.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +21,9 @@ from scipy import sparse
 from scipy.sparse import csr_array
 
 from ..core.arrays import Design, Index, Private
-from ..core.packing import pack, unpack
-from ..core.rows import Rows
-from ..exceptions import ScheduleExhausted, StoreFailed
+from ..core.packing import pack, stored, unpack
+from ..core.rows import JoinedRows, Rows, RowSource
+from ..exceptions import ScheduleExhausted, StoreFailed, Unsupported
 from ..files.folder import (
     frame,
     frame_public,
@@ -27,8 +31,9 @@ from ..files.folder import (
     unframe,
     unframe_public,
 )
+from ..long.source import Source
 from ..preprocessing import pipeline_model
-from ..private_model.model import Fetch, PrivateModel
+from ..private_model.model import PrivateModel
 from ..private_model.row_change import NO_ROWS
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import TrainingRows
@@ -46,8 +51,32 @@ HASH_BYTES = 32
 # Arrays of a person's sparse rows that do not have one value for each row.
 ENTRIES = ("numbers", "columns", "width")
 
-ReadRows = Callable[[PageKeys], Iterable[bytes]]
-"""From the page keys of a model, to the rows of each of its people."""
+# What begins the places of rows in files: no value of safetensors is so long.
+IN_FILES = b"\xff" * 8
+
+
+class ReadRows(Protocol):
+    """How to get at the rows of a model's people, as they were sealed."""
+
+    def __call__(self, page_keys: PageKeys, *, first_page: int = 0) -> Iterable[bytes]:
+        """Return the rows of people whose keys are on this page or a later one."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class FilesOfModel(Private):
+    """The rows of a model that lie in files.
+
+    Attributes
+    ----------
+    source
+        Where they are.
+    n_pages
+        How many pages of keys are of people whose rows are there.
+    """
+
+    source: Source
+    n_pages: int
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -66,6 +95,8 @@ class LoadedModel(Private):
         The model itself.
     page_keys
         The keys of the pages that hold the keys of people's rows.
+    files
+        Where the rows are, if they lie in files.
     """
 
     name: str
@@ -74,6 +105,7 @@ class LoadedModel(Private):
     number: int
     snapshot: Snapshot
     page_keys: PageKeys
+    files: FilesOfModel | None = None
 
     @property
     def private(self) -> PrivateModel:
@@ -86,11 +118,15 @@ class LoadedModel(Private):
         return replace(self, snapshot=self.snapshot.keep(private))
 
 
-def dump_checkpoint(snapshot: Snapshot, page_keys: PageKeys) -> list[memoryview]:
+def dump_checkpoint(
+    snapshot: Snapshot, page_keys: PageKeys, *, files: FilesOfModel | None
+) -> list[memoryview]:
     """Return the private model as bytes, in parts, to be sealed."""
     arrays: dict[str, NDArray[Any]] = {}
     content = snapshot.dump(arrays)
     content["page_keys"] = pack(page_keys, "page_keys", arrays=arrays)
+    if files is not None:
+        content["files"] = pack(files, "files", arrays=arrays)
     return frame(content, arrays)
 
 
@@ -111,17 +147,36 @@ def load_checkpoint(line: Any, data: bytes, *, read_rows: ReadRows) -> LoadedMod
     )  # or say that there is no release any more
     content, arrays = unframe(data)
     page_keys: PageKeys = unpack(content["page_keys"], arrays)
+    files: FilesOfModel | None = unpack(content.get("files"), arrays)
     # The store knows whose rows these are: no digests are needed.
-    fetch = make_fetch(read_rows, page_keys)
-    snapshot = public.load(content, arrays, fetch=fetch)
+    snapshot = public.load(content, arrays)
     private = snapshot.private
     assert private is not None
+    private = with_fetch(private, read_rows, page_keys=page_keys, files=files)
     if private.needs_training_rows:
         kept = _place_rows(read_rows(page_keys), private.n_samples)
-        snapshot = snapshot.keep(replace(private, training_rows=kept))
+        private = replace(private, training_rows=kept)
     return LoadedModel(
-        line.name, line.generation, line.checkpoint, line.number, snapshot, page_keys
+        line.name,
+        line.generation,
+        line.checkpoint,
+        line.number,
+        snapshot.keep(private),
+        page_keys,
+        files,
     )
+
+
+def require_passes(loaded: LoadedModel) -> RowSource:
+    """Return the remaining rows of a model, or raise Unsupported if nobody has them."""
+    rows = loaded.private.remaining_rows()
+    if rows is None:
+        raise Unsupported(
+            f"the rows of model {loaded.name!r} are not to be read again "
+            "(keep_rows='never'), and this takes all of them; fit the model again with "
+            "keep_rows='lake' or 'registry'"
+        )
+    return rows
 
 
 def dump_public(public: PublicModel) -> bytes:
@@ -134,8 +189,8 @@ def load_public(name: str, content: bytes | None) -> PublicModel:
     """Return what may be shipped of a model's release, once its hash agrees."""
     if content is None:
         raise ScheduleExhausted(
-            f"model {name!r} has no release: its budget was spent when it was "
-            "restored; fit it again"
+            f"model {name!r} has no release: when it was restored, its budget was "
+            "spent, or files no longer held rows that it had to forget; fit it again"
         )
     said, data = content[:HASH_BYTES], content[HASH_BYTES:]
     if sha256(data).digest() != said:
@@ -146,13 +201,60 @@ def load_public(name: str, content: bytes | None) -> PublicModel:
     return unframe_public(data)
 
 
-def make_fetch(read_rows: ReadRows, page_keys: PageKeys) -> Fetch:
-    """Return how to get the remaining rows, under these keys."""
+def with_fetch(
+    private: PrivateModel,
+    read_rows: ReadRows,
+    *,
+    page_keys: PageKeys,
+    files: FilesOfModel | None,
+) -> PrivateModel:
+    """Return a private model that can get its remaining rows, under these keys.
 
-    def fetch(gone: Index) -> Rows:
-        return load_rows(read_rows(page_keys), without=gone)[0]
+    If they lie in files that are not to be read again, it cannot.
+    """
+    objective, labels = private.objective, private.labels
 
-    return fetch
+    def fetch(gone: Index) -> RowSource:
+        if files is None:
+            return load_rows(read_rows(page_keys), without=gone)[0]
+        there = files.source.rows(objective, labels, gone=gone)
+        come = list(read_rows(page_keys, first_page=files.n_pages))
+        return JoinedRows(there, load_rows(come, without=gone)[0]) if come else there
+
+    may = files is None or files.source.passes
+    return replace(private, fetch=fetch if may else None)
+
+
+def dump_places(places: Index) -> bytes:
+    """Return the places of a person's rows in files as bytes."""
+    return IN_FILES + np.asarray(places, dtype="<i8").tobytes()
+
+
+def read_from_files(loaded: LoadedModel, people: Iterable[bytes]) -> list[bytes]:
+    """Return the rows of people as bytes, those that lie in files read from there."""
+    found = list(people)
+    if loaded.files is None:
+        return found
+    apart = [place for place, data in enumerate(found) if data.startswith(IN_FILES)]
+    if not apart:
+        return found
+    places = [
+        np.frombuffer(found[at], "<i8", offset=len(IN_FILES)).astype(np.intp)
+        for at in apart
+    ]
+    private, source = loaded.private, loaded.files.source
+    rows = source.take(private.objective, private.labels, places=np.concatenate(places))
+    ends = np.cumsum([len(theirs) for theirs in places])
+    for at, theirs, end in zip(apart, places, ends.tolist(), strict=True):
+        found[at] = dump_rows(rows, theirs, at=np.arange(end - len(theirs), end))
+    return found
+
+
+def places_of(people: Iterable[bytes]) -> Index:
+    """Return the places of people's rows."""
+    load = import_safetensors().load
+    found = [NO_ROWS, *(load(data)["places"] for data in people)]
+    return np.concatenate(found).astype(np.intp)
 
 
 def dump_by_person(rows: Rows, owners: Sequence[str]) -> Iterator[tuple[str, bytes]]:

@@ -14,6 +14,7 @@ operator asks for it, and whenever an answer reads the rows anyway. Nothing is r
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -36,9 +37,9 @@ from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_for
 from .answering.worker import recover
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
+from .lake.keeping import as_lake, read_whole
 from .statements import append_line, delete_model
 from .storage import aside_table, people_table, releases_table
-from .storage.people_table import PageKeys
 from .storage.releases_table import ReleaseStatus
 
 if TYPE_CHECKING:  # they take half a second to import
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # they take half a second to import
     from ..plan import PlanOptions, PlanReport
     from ..private_model.snapshot import Snapshot
     from ..private_model.training_rows import TrainingRows
+    from .lake.fitting import LakeRows
 
 
 def require_name(name: object) -> str:
@@ -82,6 +84,7 @@ def fit_estimator(
     """
     from ..linear_model.fitting import fit_copy  # scikit-learn takes a second to import
     from ..private_model.snapshot import name_of
+    from .lake.fitting import LakeRows
 
     subjects, sample_weight, search = given[:3]
     if not getattr(model, "keep_data", True):
@@ -95,6 +98,8 @@ def fit_estimator(
         counted_apart=again,
         declared=() if search is None else (name_of(search),),
     )
+    if isinstance(X, LakeRows):
+        scope, X = X.state_in(scope), X.lake.table
     return fit_copy(
         model, X, y, subjects=subjects, sample_weight=sample_weight, scope=scope
     )
@@ -111,51 +116,86 @@ def fit_model(
     replaces: bool,
 ) -> LeftOut:
     """Fit an estimator and store it, as a new model or in the place of one."""
+    from .lake.fitting import open_lake
+
     require_name(name)
+    lake = as_lake(X, y, options, name=name)
     with context.hold_lock(WAIT):
-        with context.store.read() as connection:
-            exists = name in releases_table.model_names(connection)
-            if releases_table.is_removed(connection, name):
-                raise InvalidInput(
-                    f"there was a model {name!r}, and it was removed: the ledger says "
-                    "that nothing follows it; give this one another name"
-                )
-        if exists and not replaces:
-            raise InvalidInput(
-                f"there is already a model {name!r}; give this one another name, or "
-                "replace the old one (refit, or --replace)"
-            )
-        if replaces and not exists:
-            raise InvalidInput(f"there is no model {name!r} to replace; fit it")
+        _require_place(context, name, replaces=replaces)
         recover(context, WAIT)
         steps, n_steps = options.on_progress, len(FIT_STEPS)
         steps(0, n_steps)
-        X, y, options, left_out = leave_out_forgotten(context, X, y, options)
-        steps(1, n_steps)
-        fitted = fit_estimator(model, X, y, options, again=replaces)
-        steps(2, n_steps)
-        store_model(context, name, snapshot=fitted)
+        with ExitStack() as opened:
+            if lake is not None and lake.keep_rows == "registry":
+                X, y, options = read_whole(lake, options)
+                lake = None
+            if lake is None:
+                X, y, options, left_out = leave_out_forgotten(context, X, y, options)
+            else:
+                leave_out = options.without_forgotten
+                X, left_out = opened.enter_context(
+                    open_lake(context, lake, without_forgotten=leave_out)
+                )
+            steps(1, n_steps)
+            fitted = fit_estimator(model, X, y, options, again=replaces)
+            steps(2, n_steps)
+            store_model(
+                context, name, snapshot=fitted, rows=X if lake is not None else None
+            )
         steps(3, n_steps)
         finish_committed(context, WAIT)
         steps(n_steps, n_steps)
     return left_out
 
 
-def store_model(context: Context, name: str, *, snapshot: "Snapshot") -> None:
-    """Write a fitted model into the store, in the place of one of that name."""
+def _require_place(context: Context, name: str, *, replaces: bool) -> None:
+    """Refuse a name that no model can have, or that another one has already."""
+    with context.store.read() as connection:
+        exists = name in releases_table.model_names(connection)
+        if releases_table.is_removed(connection, name):
+            raise InvalidInput(
+                f"there was a model {name!r}, and it was removed: the ledger says "
+                "that nothing follows it; give this one another name"
+            )
+    if exists and not replaces:
+        raise InvalidInput(
+            f"there is already a model {name!r}; give this one another name, or "
+            "replace the old one (refit, or --replace)"
+        )
+    if replaces and not exists:
+        raise InvalidInput(f"there is no model {name!r} to replace; fit it")
+
+
+def store_model(
+    context: Context, name: str, *, snapshot: "Snapshot", rows: "LakeRows | None"
+) -> None:
+    """Write a fitted model into the store, in the place of one of that name.
+
+    ``rows`` says where they lie, if they stay in files.
+    """
     from ..private_model.training_rows import require_in_memory
     from .answering.changes import write_release
     from .loaded_model import dump_checkpoint
 
-    assert snapshot.private is not None and snapshot.private.training_rows is not None
-    kept = require_in_memory(snapshot.private.training_rows)
+    private = snapshot.private
+    assert private is not None and private.training_rows is not None
+    kept = None if rows is not None else require_in_memory(private.training_rows)
     generation = context.checkpoints.vault.create_keys(name).generation + 1
+    files = None
     with context.write_in_turn() as connection:
         _clear_model(connection, name, generation=generation - 1)
         write_tag_key_ids(connection, context.paths)  # a killed rotation did not
-        keys = read_tag_keys(context.paths)
-        page_keys = _insert_people(connection, name, kept=kept, keys=keys)
-        data = dump_checkpoint(snapshot, page_keys)
+        if kept is not None:
+            keys = read_tag_keys(context.paths)
+            people: Iterable[tuple[str, bytes]] = _dump_people(
+                connection, kept=kept, keys=keys
+            )
+        elif rows is not None:
+            people = rows.dump_people()
+        page_keys = people_table.insert_people(connection, name, people=people)
+        if rows is not None:
+            files = rows.describe(n_pages=len(page_keys))
+        data = dump_checkpoint(snapshot, page_keys, files=files)
         number = releases_table.newest_number(connection, name) + 1
         written = context.checkpoints.write(name, generation, parts=data)
         after = {"checkpoint": written, "number": number}
@@ -184,36 +224,28 @@ def _clear_model(connection: Connection, name: str, *, generation: int) -> None:
     )
 
 
-def _insert_people(
-    connection: Connection, name: str, *, kept: "TrainingRows", keys: Sequence[TagKey]
-) -> PageKeys:
-    """Take people in, under the tags they have already or under new ones."""
+def _dump_people(
+    connection: Connection, *, kept: "TrainingRows", keys: Sequence[TagKey]
+) -> list[tuple[str, bytes]]:
+    """Return people's rows, under the tags they have already or under new ones."""
     from .loaded_model import dump_by_person
 
     members = list(dump_by_person(kept.rows, kept.owners))
     tags = choose_tags(connection, [owner for owner, _ in members], keys=keys)
-    people = [(tag, data) for tag, (_, data) in zip(tags, members, strict=True)]
-    return people_table.insert_people(connection, name, people=people)
+    return [(tag, data) for tag, (_, data) in zip(tags, members, strict=True)]
 
 
 def reanchor_model(context: Context, name: str) -> None:
     """Replace the state of a model by one made from the rows that are left."""
-    from ..private_model.model import require_rows
-    from .loaded_model import dump_checkpoint
+    from .answering.changes import write_unreleased
+    from .loaded_model import require_passes
 
     loaded = context.load_model(name)
-    rows = require_rows(loaded.private)
+    rows = require_passes(loaded)
     # Twice: the first step begins at an answer of the old state, and of that the second
     # leaves no more than rounding.
     private = loaded.private.reanchor(rows).reanchor(rows)
-    data = dump_checkpoint(loaded.snapshot.keep(private), loaded.page_keys)
-    written = context.checkpoints.write(name, loaded.generation + 1, parts=data)
-    context.cache.pop(name, None)
-    with context.write_in_turn() as connection:
-        after = {"checkpoint": written, "number": loaded.number}
-        releases_table.advance_model(
-            connection, name, generation=loaded.generation, after=after
-        )
+    write_unreleased(context, loaded.keep(private))
     context.store.erase_deleted(WAIT)
     context.destroy_old_checkpoints()
 
@@ -270,10 +302,11 @@ def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
 
     from ..audit import Case
     from ..core.rows import in_memory
-    from ..private_model.model import require_rows
+    from .loaded_model import require_passes
 
-    private = context.load_model(name).private
-    rows, agreement = in_memory(require_rows(private)).gather(), private.agreement
+    loaded = context.load_model(name)
+    private = loaded.private
+    rows, agreement = in_memory(require_passes(loaded)).gather(), private.agreement
     first = np.array([0], dtype=np.intp)
     objective = agreement.objective_for(rows)
     return Case(objective, rows, first, agreement.mechanism), agreement.budget
@@ -287,7 +320,7 @@ class ModelStatus:
     ----------
     name, estimator
         Its name, and the class of the estimator; empty if the model must be fitted
-        again because its budget was spent when it was restored.
+        again because it could not be released when it was restored.
     certificate
         Of the newest release.
     number, made
@@ -351,7 +384,7 @@ class RegistryModels:
         name: str,
         model: Any,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,

@@ -9,7 +9,7 @@ Any process may accept requests. One at a time applies them, under a lock that e
 the process; the next one finishes what it left.
 
 Its parts have what is needed less often: ``requests``, ``access``, ``aliases``,
-``models``, ``deliveries``, ``keys`` and ``ledger``.
+``models``, ``lake``, ``deliveries``, ``keys`` and ``ledger``.
 """
 
 from collections.abc import Iterable
@@ -40,6 +40,7 @@ from .context import (
 )
 from .deliveries import RegistryDeliveries
 from .keys import rotate_signing_key, rotate_tag_key
+from .lake.files import RegistryLake
 from .listing import RequestCounts, count_requests
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import create_context, open_context
@@ -96,7 +97,7 @@ class Registry:
 
     Attributes
     ----------
-    requests, access, aliases, models, deliveries, keys, ledger
+    requests, access, aliases, models, lake, deliveries, keys, ledger
         Its parts.
     """
 
@@ -106,6 +107,7 @@ class Registry:
         self.access = RegistryAccess(context)
         self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
+        self.lake = RegistryLake(context)
         self.deliveries = RegistryDeliveries(context)
         self.keys = RegistryKeys(context)
         self.ledger = RegistryLedger(context)
@@ -186,7 +188,7 @@ class Registry:
         name: str,
         model: Any,
         X: Any,
-        y: Any,
+        y: Any = None,
         *,
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
@@ -205,7 +207,8 @@ class Registry:
         model
             An estimator of expunge; a clone of it is fitted.
         X, y
-            Training data.
+            Training data. A long table, or a ``Lake`` that says what is to be kept of
+            one, comes alone.
         subjects
             Whose row each is. Without it the model has no people: no request finds its
             rows, and nobody can be forgotten from it.

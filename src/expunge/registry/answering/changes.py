@@ -7,7 +7,7 @@ release, supersedes those before it, and moves or deletes the rows, with the key
 open them. Rows that are set aside go through the same steps, without a release.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TypeAlias
@@ -30,7 +30,9 @@ from ..loaded_model import (
     dump_public,
     dump_rows,
     load_rows,
-    make_fetch,
+    places_of,
+    read_from_files,
+    with_fetch,
 )
 from ..storage import aside_table, people_table, releases_table
 from ..storage.aside_table import Aside, AsideFile, is_aside
@@ -251,7 +253,9 @@ def read_moves(
             connection, name, found=found, page_keys=page_keys
         )
         opened[name] = replace(move, leaving=found, pages=pages)
-        data = people_table.unseal_rows(name, found, pages=pages)
+        data: Iterable[bytes] = people_table.unseal_rows(name, found, pages=pages)
+        if name in models:
+            data = read_from_files(models[name], data)
         blobs |= {
             (name, one.subject): blob for one, blob in zip(found, data, strict=True)
         }
@@ -300,11 +304,14 @@ def change_model(context: Context, name: str, *, reading: Reading) -> Change:
     change = _make_change(removed, [new for _, _, _, new in entering])
     private = _change_rows(context, before, change=change)
     page_keys = np.concatenate([keys.page_keys, sealed.page_keys])
-    fetch = make_fetch(partial(context.read_rows, name), page_keys)
-    after = _write_model(
-        context, before, private=replace(private, fetch=fetch), page_keys=page_keys
+    files = before.files
+    if files is not None:  # those who stay with more rows have all of them sealed
+        left = places_of(reading.blobs[name, one.subject] for one in move.leaving)
+        files = replace(files, source=files.source.without(left))
+    after = replace(
+        before, snapshot=before.snapshot.keep(private), page_keys=page_keys, files=files
     )
-    return Change(before, after, keys, sealed)
+    return Change(before, _write_model(context, after), keys, sealed)
 
 
 def _place_entering(
@@ -402,10 +409,7 @@ def release_again(context: Context, name: str) -> Change:
     """
     before = require_release(context, name)
     keys = RemainingKeys([], {}, before.page_keys)
-    after = _write_model(
-        context, before, private=before.private, page_keys=before.page_keys
-    )
-    return Change(before, after, keys)
+    return Change(before, _write_model(context, before), keys)
 
 
 def schedule_exhausted(name: str) -> ScheduleExhausted:
@@ -424,25 +428,38 @@ def require_release(context: Context, name: str) -> LoadedModel:
     return loaded
 
 
-def _write_model(
-    context: Context,
-    before: LoadedModel,
-    *,
-    private: PrivateModel,
-    page_keys: PageKeys,
-) -> LoadedModel:
-    """Return a model with the release of its next state, and write the checkpoint."""
-    snapshot = before.snapshot.release(private)
-    data = dump_checkpoint(snapshot, page_keys)
-    generation = before.generation + 1
-    return LoadedModel(
-        before.name,
-        generation,
-        context.checkpoints.write(before.name, generation, parts=data),
-        before.number + 1,
-        snapshot,
-        page_keys,
+def _write_model(context: Context, unreleased: LoadedModel) -> LoadedModel:
+    """Return a model with the release of its state, and write the checkpoint."""
+    name, page_keys, files = unreleased.name, unreleased.page_keys, unreleased.files
+    private = with_fetch(
+        unreleased.private,
+        partial(context.read_rows, name),
+        page_keys=page_keys,
+        files=files,
     )
+    snapshot = unreleased.snapshot.release(private)
+    data = dump_checkpoint(snapshot, page_keys, files=files)
+    generation = unreleased.generation + 1
+    return replace(
+        unreleased,
+        generation=generation,
+        checkpoint=context.checkpoints.write(name, generation, parts=data),
+        number=unreleased.number + 1,
+        snapshot=snapshot,
+    )
+
+
+def write_unreleased(context: Context, loaded: LoadedModel) -> None:
+    """Write the next checkpoint of a model, and make it current; release nothing."""
+    name = loaded.name
+    data = dump_checkpoint(loaded.snapshot, loaded.page_keys, files=loaded.files)
+    written = context.checkpoints.write(name, loaded.generation + 1, parts=data)
+    context.cache.pop(name, None)
+    with context.write_in_turn() as connection:
+        after = {"checkpoint": written, "number": loaded.number}
+        releases_table.advance_model(
+            connection, name, generation=loaded.generation, after=after
+        )
 
 
 def _change_rows(

@@ -36,6 +36,7 @@ from ...ledger.documents import DAY, day_of, midnight
 from ...ledger.entries import EXTENSIONS
 from ...ledger.handling import describe_guarantee, list_destroyed
 from ...promise.certificate import Certificate
+from ...promise.scope import leaves_files
 from ...rights.regimes import extended_deadline, legal_basis, regime_named
 from ...rights.standing import BY_OPERATOR
 from ..context import Context, erase_deleted, next_entry_time, read_ledger, today
@@ -242,10 +243,28 @@ def _describe_handlings(
     }
     days = context.settings.backup_days
     until = "" if days is None else day_of(midnight(day) + days * DAY)
+    # Rows that were set aside may be of any model.
+    unnamed = any(not named for _, named in completed)
+    anywhere = unnamed and _has_rows_in_files(context)
     return [
-        _describe_handling(entry, named, line=line, copies=copies, until=until)
+        _describe_handling(
+            entry,
+            named,
+            line=line,
+            until=until,
+            in_files=any(leaves_files(one.not_covered) for one in named.values())
+            or (anywhere and not named),
+        ).with_copies({name: copies[name] for name in named})
         for (entry, named), line in zip(completed, lines, strict=True)
     ]
+
+
+def _has_rows_in_files(context: Context) -> bool:
+    """Return whether the rows of any model lie in files."""
+    with context.store.read() as connection:
+        names = releases_table.model_names(connection)
+        texts = releases_table.read_certificates(connection, names).values()
+    return any(leaves_files(Certificate.from_json(one).not_covered) for one in texts)
 
 
 def _describe_handling(
@@ -253,12 +272,16 @@ def _describe_handling(
     named: Mapping[str, Certificate],
     *,
     line: Any,
-    copies: Mapping[str, tuple[str, ...]],
     until: str,
+    in_files: bool,
 ) -> Handling:
-    """Return what was done about one request."""
+    """Return what was done about one request, but for copies that are out there."""
     destroyed = list_destroyed(
-        entry.right, entry.outcome, reason=entry.reason, changed=bool(named)
+        entry.right,
+        entry.outcome,
+        reason=entry.reason,
+        changed=bool(named),
+        in_files=in_files,
     )
     return Handling(
         basis=legal_basis(entry.right, regime_named(entry.regime)) or "",
@@ -266,7 +289,7 @@ def _describe_handling(
         backups_until=until if destroyed else "",
         retained=line.retained,
         retained_until=line.retained_until,
-        copies={name: copies[name] for name in named},
+        copies={},
         extended=line.extended,
         notified=line.notified,
         guarantee=describe_guarantee(named.values()),

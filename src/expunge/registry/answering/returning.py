@@ -72,6 +72,16 @@ def find_forgotten_rows(
     those after which people count as forgotten. Warns if the journal cannot name
     everybody.
     """
+    forgotten = read_forgotten(context, rights)
+    if not forgotten:
+        return [], 0
+    keys = read_tag_keys(context.paths)
+    back = {*select_tagged(tuple(dict.fromkeys(owners)), forgotten, keys=keys)}
+    return [row for row, owner in enumerate(owners) if owner in back], len(back)
+
+
+def read_forgotten(context: Context, rights: Sequence[str] = KEPT_OUT) -> set[str]:
+    """Return the tags of all whom no fit may use; warn if some cannot be named."""
     forgotten, n_unnamed = read_forgotten_tags(context, rights)
     if n_unnamed:
         warnings.warn(
@@ -79,13 +89,9 @@ def find_forgotten_rows(
             f"({n_unnamed}) were about; make sure that none of these people is in the "
             "data",
             JournalIncomplete,
-            stacklevel=2,
+            stacklevel=3,
         )
-    if not forgotten:
-        return [], 0
-    keys = read_tag_keys(context.paths)
-    back = {*select_tagged(tuple(dict.fromkeys(owners)), forgotten, keys=keys)}
-    return [row for row, owner in enumerate(owners) if owner in back], len(back)
+    return forgotten
 
 
 def select_tagged(

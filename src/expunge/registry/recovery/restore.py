@@ -39,6 +39,7 @@ from ..answering.settling import Asked, settle
 from ..answering.worker import commit_changes, recover
 from ..context import WAIT, Context, next_entry_time
 from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
+from ..lake.restoring import find_unreadable, require_files_there, without_models
 from ..loaded_model import LoadedModel
 from ..statements import (
     MADE,
@@ -139,10 +140,15 @@ class Continuation(Private):
     again: Mapping[str, Move]
 
     @property
+    def moved(self) -> list[str]:
+        """Models that people must leave, or come back to, again."""
+        moved = {name for name in self.again if not is_aside(name)}
+        return sorted(moved - self.removed)
+
+    @property
     def changed(self) -> list[str]:
         """Models that must change, or be released, again."""
-        moved = {name for name in self.again if not is_aside(name)}
-        return sorted({*moved, *self.lost} - self.removed)
+        return sorted({*self.moved, *self.lost} - self.removed)
 
     @property
     def times(self) -> dict[int, int]:
@@ -171,8 +177,10 @@ def restore_registry(
         known = read_last_known(context)
         context.journal.require(*known.marks)
         with stage_backup(context, backup) as copy:
-            require_sound_backup(copy, Checkpoints(backup / "checkpoints", Vault(keys)))
+            sealed = Checkpoints(backup / "checkpoints", Vault(keys))
+            require_sound_backup(copy, sealed)
             ahead = _read_continuation(copy)
+            require_files_there(copy, sealed, names=ahead.moved)
             _require_known_head(copy, ahead, head=known.head)
             _require_keys(context, copy, ledger=ahead.ledger)
             files = read_checkpoint_files(backup)
@@ -391,12 +399,13 @@ def _ask_again(line: Mapping[str, Any], subjects: Sequence[int]) -> Asked:
 def _forget_again(
     context: Context, ahead: Continuation, *, on_model: Callable[[int], None]
 ) -> tuple[list[AnyChange], dict[str, dict[str, Any]]]:
-    """Return changed models, and those whose budget allows no more releases.
+    """Return changed models, and those that cannot be released any more.
 
     A model whose newest release was lost is released again even if nobody has to be
     forgotten: the ledger says that the release in the backup is superseded. Of a model
     that may not be released nothing is kept, not even a readable state: it cannot
-    forget. Models that were removed since are removed again by their statement.
+    forget. Neither can one whose files no longer hold the rows. Models that were
+    removed since are removed again by their statement.
     """
     lost, moves = ahead.lost, ahead.again
     charged = {
@@ -408,11 +417,13 @@ def _forget_again(
         return charged[name] if name in charged else context.load_model(name)
 
     with context.store.read() as connection:
+        unreadable = find_unreadable(context, connection, moves=moves, load=load)
+        moves = without_models(moves, unreadable)
         reading = read_moves(context, connection, moves=moves, load=load)
     changes, spent = [], {}
     for place, (name, loaded) in enumerate(charged.items()):
         on_model(place)
-        if loaded.private.accountant.remaining() == 0:
+        if loaded.private.accountant.remaining() == 0 or name in unreadable:
             empty = context.checkpoints.write(name, loaded.generation + 1, parts=())
             spent[name] = {"checkpoint": empty, "number": loaded.number}
             context.cache.pop(name, None)

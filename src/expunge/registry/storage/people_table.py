@@ -13,6 +13,7 @@ a person.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from .tables import pages, request_tags, rows, subjects
 from .vault import KEY_BYTES, new_key, seal, unseal
 
 PAGE = 256  # keys in a page
+PAGES_AT_ONCE = 16
 CHUNK = 500  # values in one statement
 ROW_TAG = "row:"
 
@@ -64,7 +66,7 @@ _TAGGED = (
 _EVERYBODY = (
     select(rows.c.subject, subjects.c.tag, rows.c.page, rows.c.slot, rows.c.sealed)
     .join(subjects, rows.c.subject == subjects.c.id)
-    .where(rows.c.model == bindparam("model"))
+    .where(rows.c.model == bindparam("model"), rows.c.page >= bindparam("first"))
     .order_by(rows.c.page, rows.c.slot)
 )
 _KNOWN = select(subjects.c.tag, subjects.c.id).where(
@@ -181,19 +183,21 @@ def seal_people(
 
 
 def insert_people(
-    connection: Connection, model: str, *, people: Sequence[tuple[str, bytes]]
+    connection: Connection, model: str, *, people: Iterable[tuple[str, bytes]]
 ) -> PageKeys:
     """Insert people, each a tag with rows as bytes; return the page keys.
 
-    Known tags get these rows beside those of other models.
+    Known tags get these rows beside those of other models. However many people there
+    are, only some of them are in memory.
     """
-    known = find_numbers(connection, [tag for tag, _ in people])
-    page_keys = []
-    for page, members in enumerate(chunks(people, PAGE)):
+    page_keys, page, left = [], 0, iter(people)
+    while members := list(islice(left, PAGES_AT_ONCE * PAGE)):
+        known = find_numbers(connection, [tag for tag, _ in members])
         numbered = [(known[tag], data) for tag, data in members]
         sealed = seal_people(model, numbered, first_page=page)
         insert_sealed(connection, model, sealed=sealed)
         page_keys.append(sealed.page_keys)
+        page += len(sealed.page_keys)
     analyse(connection, "subjects (id)", "rows (model, subject)", "pages (model, page)")
     return np.concatenate([NO_KEYS, *page_keys])
 
@@ -258,11 +262,12 @@ def find_asked_rows(
     return found
 
 
-def read_all_rows(connection: Connection, model: str) -> list[SealedRows]:
-    """Return the sealed rows of all people in a model."""
-    return [
-        SealedRows(*line) for line in connection.execute(_EVERYBODY, {"model": model})
-    ]
+def read_all_rows(
+    connection: Connection, model: str, *, first_page: int = 0
+) -> list[SealedRows]:
+    """Return the sealed rows of all people in a model, or those on later pages."""
+    wanted = {"model": model, "first": first_page}
+    return [SealedRows(*line) for line in connection.execute(_EVERYBODY, wanted)]
 
 
 def unseal_rows(

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a Parquet file again without some of its rows.
+
+The new file is written beside the old one, a row group at a time, and flushed to disk.
+It has the schema, the row groups, the compression and the metadata of the old one, as
+far as pyarrow can carry them over. Nothing here touches the old file: ``put_in_place``
+lets the new one take its place at once.
+"""
+
+import os
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.arrays import Index
+from ..disk import hidden_path, sync_folder
+from ..exceptions import InvalidInput
+from .parquet import Identity, import_arrow_errors, import_parquet
+
+
+def draft_path(path: Path) -> Path:
+    """Return where the new content of a file waits, under a name that nobody reads."""
+    return hidden_path(path, "new")
+
+
+def write_draft(path: Path, gone: Index) -> Identity:
+    """Write a file without these rows, beside it; return what tells the new content.
+
+    Parameters
+    ----------
+    path
+        The file, which stays as it is.
+    gone
+        Sorted numbers of the rows to leave out, from 0.
+    """
+    draft = draft_path(path)
+    unreadable: tuple[type[Exception], ...] = (OSError, *import_arrow_errors())
+    draft.unlink(missing_ok=True)
+    try:
+        _copy_rows(path, draft, gone=gone)
+        _copy_rights(path, draft)
+    except unreadable as error:
+        draft.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise InvalidInput(
+            f"a file could not be written again without some rows ({reason}); it is as "
+            "it was: make room, or see that its folder can be written to"
+        ) from None
+    return Identity.of(draft)
+
+
+def put_in_place(path: Path) -> None:
+    """Let the new content of a file take the place of the old one, for good."""
+    draft_path(path).replace(path)
+    sync_folder(path.parent)
+
+
+def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
+    """Write the other rows of a file to a new one, group by group."""
+    parquet = import_parquet()
+    with parquet.ParquetFile(path, pre_buffer=False) as old:
+        schema, n_left = old.schema_arrow, old.metadata.num_rows - len(gone)
+        with (
+            draft.open("xb") as file,
+            parquet.ParquetWriter(file, schema, **_describe(old.metadata)) as new,
+        ):
+            begin = 0
+            for number in range(old.metadata.num_row_groups):
+                group = old.read_row_group(number, use_threads=False)
+                some = slice(*np.searchsorted(gone, [begin, begin + len(group)]))
+                stay = np.ones(len(group), dtype=bool)
+                stay[gone[some] - begin] = False
+                begin += len(group)
+                if not stay.all():
+                    group = group.filter(import_module("pyarrow").array(stay))
+                if len(group):
+                    new.write_table(group, row_group_size=len(group))
+    with draft.open("rb") as written_file:
+        os.fsync(written_file.fileno())
+    with parquet.ParquetFile(draft, pre_buffer=False) as new:
+        written = new.metadata.num_rows
+        if written != n_left or not new.schema_arrow.equals(schema):
+            raise OSError(f"{written} rows were written where {n_left} are left")
+
+
+def _describe(metadata: Any) -> dict[str, Any]:
+    """Return how a file was written, as a writer takes it."""
+    options: dict[str, Any] = {"version": metadata.format_version}
+    if not metadata.num_row_groups:
+        return options
+    group = metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    options["compression"] = {
+        one.path_in_schema: one.compression.lower().replace("uncompressed", "none")
+        for one in columns
+    }
+    options["use_dictionary"] = [
+        one.path_in_schema for one in columns if one.has_dictionary_page
+    ]
+    options["write_statistics"] = [
+        one.path_in_schema for one in columns if one.is_stats_set
+    ]
+    if group.sorting_columns:
+        options["sorting_columns"] = group.sorting_columns
+    return options
+
+
+def _copy_rights(path: Path, draft: Path) -> None:
+    """Give a new file the owner and the mode of the old one."""
+    there = path.stat()
+    with suppress(PermissionError):
+        os.chown(draft, there.st_uid, there.st_gid)
+    os.chmod(draft, there.st_mode & 0o7777)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewriting files of a source, so that they no longer hold people who left.
+
+For each file, in this order: the new content is on disk beside it; the checkpoint of
+every model that reads the file says that it has its old content or the new one; the new
+one takes its place; the next checkpoints say that it has. Between any two of these a
+crash leaves models that can read their rows, and the next rewrite goes on from there.
+
+A row that another model still uses stays in the file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+
+from ...core.arrays import Index, Private
+from ...display.progress import OnProgress
+from ...exceptions import InvalidInput
+from ...long.parquet import Identity
+from ...long.rewriting import draft_path, put_in_place, write_draft
+from ...long.source import Source, Version, read_identity, refuse_changed
+from ..answering.changes import write_unreleased
+from ..context import Context
+from ..loaded_model import LoadedModel
+from ..storage import releases_table
+
+
+def require_source(loaded: LoadedModel) -> Source:
+    """Return where the rows of a model lie, or raise InvalidInput."""
+    if loaded.files is None:
+        raise InvalidInput(
+            f"the rows of model {loaded.name!r} are kept in the registry, sealed: no "
+            "files of it hold anybody"
+        )
+    return loaded.files.source
+
+
+def rewrite_source(context: Context, name: str, *, on_progress: OnProgress) -> int:
+    """Rewrite the files that hold people who left a model; return how many.
+
+    The lock is held.
+    """
+    source = require_source(context.load_model(name))
+    numbers, n_written = source.files_to_rewrite(), 0
+    for done, number in enumerate(numbers):
+        on_progress(done, len(numbers))
+        path = Path(source.files[number].path)
+        if read_identity(path) is None:
+            refuse_changed(source.name, f"file {number}")
+        readers = _find_readers(context, path)
+        if name not in [one.name for one in readers]:
+            refuse_changed(source.name, f"file {number}")
+        # The one that was asked for is the last to be settled: another call finds it.
+        readers.sort(key=lambda one: one.name == name)
+        n_written += _rewrite_file(context, path, readers=readers)
+    on_progress(len(numbers), len(numbers))
+    return n_written
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Reader(Private):
+    """A model that reads a file.
+
+    Attributes
+    ----------
+    name, number
+        Of the model, and of the file among those that it reads.
+    version, absent, n_rows
+        The content of the file, as the model knows it, which of its rows are absent,
+        and how many it had, all as of the model's fit.
+    settled
+        Whether the model knows of no other content.
+    """
+
+    name: str
+    number: int
+    version: Version
+    absent: Index
+    n_rows: int
+    settled: bool
+
+    @property
+    def unused(self) -> Index:
+        """Which rows of the file, as it now is, the model does not use."""
+        gone = np.setdiff1d(self.absent, self.version.dropped)
+        return np.asarray(gone - np.searchsorted(self.version.dropped, gone))
+
+    def drop(self, gone: Index, identity: Identity) -> Version:
+        """Return the content without these rows of the file as it now is."""
+        there = np.setdiff1d(np.arange(self.n_rows), self.version.dropped)
+        dropped = np.union1d(self.version.dropped, there[gone]).astype(np.intp)
+        return Version(identity, dropped)
+
+
+def _find_readers(context: Context, path: Path) -> list[Reader]:
+    """Return the models that read a file as it now is; others refuse it already."""
+    identity, found = read_identity(path), []
+    with context.store.read() as connection:
+        names = [
+            name
+            for name in releases_table.model_names(connection)
+            if releases_table.read_newest(connection, name).content is not None
+        ]
+    for name in names:
+        files = context.load_model(name).files
+        if files is None:
+            continue
+        for number, file in enumerate(files.source.files):
+            versions = [one for one in file.versions if one.identity == identity]
+            if file.path == str(path) and versions:
+                absent = files.source.absent_in(number)
+                settled = len(file.versions) == 1
+                known = (versions[-1], absent, file.n_rows, settled)
+                found.append(Reader(name, number, *known))
+    return found
+
+
+def _rewrite_file(context: Context, path: Path, *, readers: Sequence[Reader]) -> bool:
+    """Rewrite one file, if no model uses all its rows; return whether it was."""
+    gone: Index = reduce(np.intersect1d, [one.unused for one in readers])
+    if not len(gone):
+        for one in readers:
+            if not one.settled:
+                _note_versions(context, one, versions=(one.version,))
+        draft_path(path).unlink(missing_ok=True)
+        return False
+    identity = write_draft(path, gone)
+    if read_identity(path) != readers[0].version.identity:
+        draft_path(path).unlink(missing_ok=True)
+        refuse_changed("which is rewritten", "a file")
+    after = [one.drop(gone, identity) for one in readers]
+    for one, new in zip(readers, after, strict=True):
+        _note_versions(context, one, versions=(one.version, new))
+    put_in_place(path)
+    for one, new in zip(readers, after, strict=True):
+        _note_versions(context, one, versions=(new,))
+    return True
+
+
+def _note_versions(
+    context: Context, reader: Reader, *, versions: tuple[Version, ...]
+) -> None:
+    """Write down which contents a file may have; nothing is released."""
+    loaded = context.load_model(reader.name)
+    assert loaded.files is not None
+    source = loaded.files.source
+    known = list(source.files)
+    known[reader.number] = replace(known[reader.number], versions=versions)
+    files = replace(loaded.files, source=replace(source, files=tuple(known)))
+    write_unreleased(context, replace(loaded, files=files))
+    context.destroy_old_checkpoints()

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are rewritten without people who left: models follow, also after kills."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from expunge.exceptions import InvalidInput
+from expunge.registry import Registry
+from tests.lakes import (
+    fit_lake,
+    fit_memory,
+    make_lake,
+    model,
+    open_lake,
+    require_close,
+    retrained,
+    touch,
+)
+from tests.registries import ask, private_model_of, require_consistent
+from tests.users import killed_at
+
+GONE = ("person 0", "person 3", "person 499", "person 1500")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Give the folder of a lake."""
+    make_lake(tmp_path / "lake")
+    return tmp_path / "lake"
+
+
+def people_in(lake: Path) -> set[str]:
+    """Return who is in the files of a lake."""
+    tables = [pq.read_table(path, columns=["id"]) for path in lake.glob("*.parquet")]
+    return {*pa.concat_tables(tables).column("id").to_pylist()}
+
+
+def require_rewritten(registry: Registry, lake: Path, name: str = "late") -> None:
+    """See that nobody who left is in the files, and that all others are."""
+    assert registry.lake.status(name).n_to_rewrite == 0
+    columns = make_lake(lake.with_name("other"))
+    assert people_in(lake) == {*columns.subjects} - {*GONE}
+    assert not list(lake.glob(".*"))
+
+
+def test_a_model_follows_its_files(
+    tmp_path: Path, lake: Path, registry_url: str | None
+) -> None:
+    columns = make_lake(lake)
+    with Registry.create(tmp_path / "registry", url=registry_url) as registry:
+        fit_lake(registry, lake)
+        assert registry.lake.status("late").n_to_rewrite == 0
+        registry.forget(GONE)
+        status = registry.lake.status("late")
+        assert (status.source, status.n_files, status.n_to_rewrite) == ("orders", 3, 2)
+        before = (lake / "1.parquet").stat()
+        passed = _sums(registry)
+        assert registry.lake.rewrite("late") == 2
+        # A file without any of them is not touched, and passes have the same bits.
+        assert (lake / "1.parquet").stat() == before
+        assert np.array_equal(_sums(registry), passed)
+        require_rewritten(registry, lake)
+        assert registry.lake.rewrite("late") == 0
+    with Registry.open(tmp_path / "registry") as registry:
+        registry.forget(["person 4", "person 1400"])
+        gone = (*GONE, "person 4", "person 1400")
+        require_close(registry, "late", retrained(columns, *gone))
+        assert registry.lake.rewrite("late") == 2
+        assert people_in(lake) == {*columns.subjects} - {*gone}
+        registry.models.reanchor("late")
+        require_close(registry, "late", retrained(columns, *gone))
+        require_consistent(registry)
+
+
+def _sums(registry: Registry) -> Any:
+    """Return sums over the remaining rows of a model, made by a pass."""
+    rows = private_model_of(registry, "late").remaining_rows()
+    assert rows is not None
+    (found,) = rows.sum_blocks(lambda block: (block.weight * block.y @ block.X,))
+    return found
+
+
+def test_files_keep_their_shape(tmp_path: Path) -> None:
+    columns = make_lake(tmp_path / "other")
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    whole = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "other").glob("*"))))
+    whole = whole.replace_schema_metadata({"made by": "a pipeline"})
+    codecs = {name: "zstd" for name in whole.column_names} | {"id": "gzip"}
+    options: dict[str, Any] = {"compression": codecs, "use_dictionary": ["id"]}
+    pq.write_table(whole, lake / "a.parquet", row_group_size=700, **options)
+    (lake / "a.parquet").chmod(0o640)
+    before = pq.ParquetFile(lake / "a.parquet")
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        registry.forget(["person 0", "person 300"])
+        assert registry.lake.rewrite("late") == 1
+    after = pq.ParquetFile(lake / "a.parquet")
+    assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+    assert after.schema_arrow.metadata[b"made by"] == b"a pipeline"
+    assert (lake / "a.parquet").stat().st_mode & 0o777 == 0o640
+    sizes = [[_n_rows(one, group) for group in range(7)] for one in (before, after)]
+    assert sizes[0] == [700] * 6 + [301]
+    assert sizes[1] == [697, 697, *[700] * 4, 301]
+    for place, name in enumerate(whole.column_names):
+        chunk = after.metadata.row_group(0).column(place)
+        assert chunk.compression == ("GZIP" if name == "id" else "ZSTD")
+        assert chunk.has_dictionary_page == (name == "id")
+    stay = [one not in ("person 0", "person 300") for one in columns.subjects]
+    assert after.read().equals(whole.filter(pa.array(stay)))
+
+
+def _n_rows(file: Any, group: int) -> int:
+    return int(file.metadata.row_group(group).num_rows)
+
+
+def test_a_row_that_another_model_uses_stays(tmp_path: Path, lake: Path) -> None:
+    columns = make_lake(lake)
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_memory(registry, columns)
+        registry.forget(["person 5"])
+        with open_lake(lake) as table:
+            registry.fit("late", model(), table, without_forgotten=True)
+        registry.requests.readmit(["person 5"])
+        fit_lake(registry, lake, "other")
+        registry.forget(["person 6"])
+        assert registry.lake.rewrite("late") == 1
+        # person 5 is in use by the other model; person 6 left both.
+        assert people_in(lake) == {*columns.subjects} - {"person 6"}
+        assert registry.lake.status("late").n_to_rewrite == 1
+        assert registry.lake.status("other").n_to_rewrite == 0
+        registry.forget(["person 5", "person 7"])
+        require_close(
+            registry, "other", retrained(columns, "person 5", "person 6", "person 7")
+        )
+        assert registry.lake.rewrite("other") == 1
+        gone = {"person 5", "person 6", "person 7"}
+        assert people_in(lake) == {*columns.subjects} - gone
+        for name in ("late", "other"):
+            assert registry.lake.status(name).n_to_rewrite == 0
+            registry.models.reanchor(name)
+            require_close(registry, name, retrained(columns, *gone))
+
+
+def test_rows_set_aside_leave_files_too_and_come_back(
+    tmp_path: Path, lake: Path
+) -> None:
+    columns = make_lake(lake)
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        ask(registry, "restrict", "person 8")
+        assert registry.lake.rewrite("late") == 1
+        assert "person 8" not in people_in(lake)
+        ask(registry, "lift", "person 8")  # the registry keeps them, sealed
+        registry.models.reanchor("late")
+        require_close(registry, "late", retrained(columns))
+
+
+def test_whole_files_and_blocks_can_leave(tmp_path: Path, lake: Path) -> None:
+    """Of a file nobody is left in, nothing but its schema stays."""
+    columns = make_lake(lake)
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        first = pq.read_table(lake / "0.parquet").column("id").to_pylist()
+        gone = sorted({*first})
+        registry.forget(gone)
+        assert registry.lake.rewrite("late") == 1
+        assert pq.read_metadata(lake / "0.parquet").num_rows == 0
+        registry.models.reanchor("late")
+        require_close(registry, "late", retrained(columns, *gone))
+        registry.forget(["person 800"])
+        registry.lake.rewrite("late")
+        require_close(registry, "late", retrained(columns, *gone, "person 800"))
+
+
+def test_what_is_refused(tmp_path: Path, lake: Path) -> None:
+    columns = make_lake(lake)
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_memory(registry, columns)
+        with pytest.raises(InvalidInput, match="kept in the registry, sealed"):
+            registry.lake.rewrite("memory")
+        fit_lake(registry, lake)
+        registry.forget(GONE)
+        touch(lake / "2.parquet")
+        changed = (lake / "2.parquet").read_bytes()
+        with pytest.raises(InvalidInput, match="file 2 of source 'orders' changed"):
+            registry.lake.rewrite("late")
+        assert (lake / "2.parquet").read_bytes() == changed
+
+
+STRIDE = 13
+
+
+@pytest.mark.parametrize("first", [0, 6])
+def test_a_killed_rewrite_goes_on(tmp_path: Path, first: int) -> None:
+    """At calls to the system, by a signal that nobody can catch."""
+    made, lake = tmp_path / "made", tmp_path / "lake"
+    columns = make_lake(lake, 600)
+    gone = ("person 0", "person 100", "person 199")
+    with Registry.create(made) as registry:
+        fit_lake(registry, lake)
+        fit_lake(registry, lake, "other")
+        registry.forget(gone)
+    kept = shutil.copytree(lake, tmp_path / "kept")
+    expected = retrained(columns, *gone)
+
+    def rewrite(folder: Path) -> None:
+        with Registry.open(folder) as registry:
+            registry.lake.rewrite("late")
+
+    place, n_killed = first, 0
+    while True:
+        folder = tmp_path / "registry"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(made, folder)
+        for path in kept.iterdir():
+            shutil.copy2(path, lake / path.name)
+        killed = killed_at(place, partial(rewrite, folder))
+        with Registry.open(folder) as registry:
+            # Each file is the old one or the new one, and can be read.
+            for name in ("late", "other"):
+                require_close(registry, name, expected)
+                registry.models.reanchor(name)
+                require_close(registry, name, expected)
+            registry.forget(["person 50"])
+            registry.lake.rewrite("late")
+            assert people_in(lake) == {*columns.subjects} - {*gone, "person 50"}
+            assert not list(lake.glob(".*"))
+            for name in ("late", "other"):
+                assert registry.lake.status(name).n_to_rewrite == 0
+        if not killed:
+            break
+        n_killed += 1
+        place += STRIDE
+    assert n_killed > 3
