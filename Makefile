@@ -77,9 +77,11 @@ $(FIDES)/ready.stamp:
 
 # Rows on a device of torch, which is larger than all that the other tests need: it gets
 # an environment of its own, which sees the packages of the first one.
+ATTACK := tests/test_attack.py::TestPromises::test_hold_under_attack
+DEVICE_ATTACKS := "$(ATTACK)[device-0]" "$(ATTACK)[device-1]"
 gpu: $(GPU)/ready.stamp
 	EXPUNGE_REQUIRE_TORCH=1 $(GPU)/bin/python -m pytest -q \
-	    tests/test_gpu.py tests/test_engines.py $(ARGS)
+	    tests/test_gpu.py tests/test_engines.py $(DEVICE_ATTACKS) $(ARGS)
 
 $(GPU)/ready.stamp: $(READY)
 	$(BIN)/python -m venv --clear $(GPU)

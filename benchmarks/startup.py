@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 from types import CodeType, FrameType
@@ -56,34 +57,8 @@ def start_ups(folder: Path) -> Section:
     """Return how long commands take, against importing what none can do without."""
     home = folder / "registry"
     registry_of(home, PEOPLE, D).close()
-    people, environment = (
-        count(),
-        os.environ | {"PYTHONPATH": str(Path(PACKAGE).parent)},
-    )
-
-    def python(code: str, *words: str) -> None:
-        subprocess.run(
-            [sys.executable, "-c", code, *words],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            check=True,
-        )
-
-    def service(code: str, *words: str) -> None:
-        port = find_port()
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *words, "--port", str(port)],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            wait_until_ready(port, process)
-        finally:
-            process.kill()  # at once: the clock still runs
-            process.wait()
+    people = count()
+    python, service = partial(run_python, folder), partial(run_service, folder)
 
     def command(*words: str) -> None:
         python(COMMAND, *words, "--registry", str(home))
@@ -120,6 +95,39 @@ def start_ups(folder: Path) -> Section:
             )
         ],
     )
+
+
+def run_python(folder: Path, code: str, *words: str) -> None:
+    """Run some code in a process of its own, to its end."""
+    subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=folder,
+        env=make_environment(),
+        capture_output=True,
+        check=True,
+    )
+
+
+def run_service(folder: Path, code: str, *words: str) -> None:
+    """Run the code of a service in a process of its own, until it is ready."""
+    port = find_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words, "--port", str(port)],
+        cwd=folder,
+        env=make_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until_ready(port, process)
+    finally:
+        process.kill()  # at once: the clock still runs
+        process.wait()
+
+
+def make_environment() -> dict[str, str]:
+    """Return the environment in which processes import this package."""
+    return os.environ | {"PYTHONPATH": str(Path(PACKAGE).parent)}
 
 
 def find_port() -> int:

@@ -14,6 +14,7 @@ import expunge
 from expunge import L2, Objective, Rows
 from expunge.core import sums
 from expunge.core.arrays import may_share_memory
+from expunge.core.rows import in_memory
 from expunge.exceptions import UnknownRows
 from expunge.linear_model import LogisticRegression
 from expunge.linear_model.snapshots import private_model
@@ -43,7 +44,7 @@ def test_sums_are_those_of_the_rows_that_are_left(
     loss = LOSSES[name][0]
     kept = _kept(name, kind, rng)
     kept.erase(np.array([4, 5, 30]))
-    rows = kept.remaining(np.array([6, 59]))
+    rows = in_memory(kept.remaining(np.array([6, 59])))
     left = rows.gather()
     assert len(rows) == len(left) == 55
     assert left.absent is None
@@ -80,7 +81,8 @@ def test_largest_values_are_those_of_the_rows_that_are_left(
     X[7] = 1e49
     loss = LOSSES["logistic"][0]
     rows = Objective(loss, L2(), 1.0).rows(kind(X), np.ones(50))
-    rows = TrainingRows(rows, list(map(str, range(50)))).remaining(np.array([7]))
+    kept = TrainingRows(rows, list(map(str, range(50))))
+    rows = in_memory(kept.remaining(np.array([7])))
     left, step = np.delete(X, 7, axis=0), rng.normal(size=3)
     assert sums.largest_norm(rows) == pytest.approx(np.linalg.norm(left, axis=1).max())
     expected = np.abs(left @ step).max()
@@ -94,7 +96,7 @@ def test_requests_are_handed_the_rows_themselves(
     kind: Any, rng: np.random.Generator
 ) -> None:
     kept = _kept("logistic", kind, rng)
-    rows = kept.remaining(np.array([6, 59]))
+    rows = in_memory(kept.remaining(np.array([6, 59])))
     assert rows.X is kept.rows.X
     assert rows.y is kept.rows.y
     assert kept.rows.weight[6] > 0.0  # nothing is removed yet
@@ -121,7 +123,8 @@ def test_nothing_is_left_of_rows_that_are_erased(
         parts = (kept.rows.X.data, kept.rows.X.indices, kept.rows.X.indptr)
         assert sparse.csr_array(parts, shape=X.shape).has_canonical_format
     rest = np.delete(np.arange(60), gone)
-    assert np.array_equal(kept.remaining(np.array([], int)).gather().dense(), X[rest])
+    left = in_memory(kept.remaining(np.array([], int)))
+    assert np.array_equal(left.gather().dense(), X[rest])
 
 
 @BOTH
@@ -212,7 +215,7 @@ def test_model_goes_on_as_the_one_that_was_saved(
 
 def test_labels_of_rows_that_are_gone_do_not_matter(rng: np.random.Generator) -> None:
     kept = _kept("logistic", np.asarray, rng)
-    rows = kept.remaining(np.array([6]))
+    rows = in_memory(kept.remaining(np.array([6])))
     other = replace(rows, y=np.where(np.arange(60) == 6, -rows.y, rows.y))
     theta = rng.normal(size=N_FEATURES)
     loss = LOSSES["logistic"][0]

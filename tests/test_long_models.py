@@ -22,6 +22,7 @@ from expunge.core.rows import RowSource
 from expunge.exceptions import InvalidInput, UnknownSubject, Unsupported
 from expunge.linear_model.snapshots import private_model
 from expunge.long import LongTable, StoredRows, open_parquet
+from expunge.private_model.answers import MEASURED
 from expunge.promise.scope import ROWS_IN_FILES
 from tests.long_tables import NAMES, Columns, make_columns, write_files
 
@@ -105,6 +106,26 @@ def test_a_request_reads_the_rows_of_the_person_alone(
         model.forget(subjects=["person 5"])
         assert not passes
         assert model.record_.n_removed == 3
+
+
+def test_a_look_is_one_pass_and_sees_what_memory_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = make_columns(20_001)
+    held = LogisticRegression(alpha=0.01, budget=Budget(releases=100, sigma=0.003))
+    of_rows: Any = {"subjects": columns.subjects, "sample_weight": columns.weight}
+    held.fit(columns.X, columns.signs, **of_rows)
+    people = [f"person {number}" for number in range(150)]
+    with _open(tmp_path / "lake", columns, columns.signs) as table:
+        model = LogisticRegression(**held.get_params()).fit(table)
+        passes = _count_passes(monkeypatch)
+        for one in (model, held):
+            one.forget(subjects=people)
+        answers = [private_model(one).answer for one in (model, held)]
+        assert [one.decisions for one in answers] == [(MEASURED,)] * 2
+        assert len(passes) == 1
+        assert answers[0].radius == answers[1].radius
+        assert np.array_equal(_theta(model), _theta(held))
 
 
 def test_a_model_that_looks_at_rows_finds_the_person_gone(tmp_path: Path) -> None:

@@ -208,3 +208,49 @@ def test_an_infinite_value_is_refused_by_its_place(tmp_path: Path) -> None:
     frame.loc[4_500, "load"] = np.inf
     with pytest.raises(InvalidInput, match=r"column 'load' holds infinity, in file 1"):
         _open(_write(frame, tmp_path / "lake"))
+
+
+def test_a_class_leaves_a_pipeline_with_its_last_row(tmp_path: Path) -> None:
+    frame = _make_frame(6_001)
+    frame.loc[:2, "label"] = "maybe"  # the rows of one person
+    folder = _write(frame, tmp_path / "lake")
+    steps = _make_preprocessing()
+    left = frame[3:]
+    fresh = LogisticRegression(alpha=0.01, preprocessing=steps)
+    fresh.fit(left[FEATURES], left["label"], sample_weight=left["weight"])
+    with _open(folder) as table:
+        model = LogisticRegression(alpha=0.01, preprocessing=steps).fit(table)
+        assert model.classes_.tolist() == ["maybe", "no", "yes"]
+        model.forget(subjects=["person 0"])
+        assert model.classes_.tolist() == ["no", "yes"]
+        assert _names(model) == _names(fresh)
+        drafts = [_model(one).answer.draft.theta for one in (model, fresh)]
+        assert np.allclose(drafts[0], drafts[1], atol=1e-8)
+
+
+def _names(model: Any) -> tuple[str, ...]:
+    return _model(model).features.layout.names
+
+
+def test_a_pipeline_that_retrains_reads_the_files(tmp_path: Path) -> None:
+    frame = _make_frame(6_001)
+    folder = _write(frame, tmp_path / "lake")
+    options: Any = {"alpha": 0.01, "preprocessing": _make_preprocessing()}
+    options["mechanism"] = "retrain"
+    held = LogisticRegression(**options)
+    of_rows: Any = {"subjects": frame["id"], "sample_weight": frame["weight"]}
+    held.fit(frame[FEATURES], frame["label"], **of_rows)
+    with _open(folder, cache=False) as table:
+        model = LogisticRegression(**options).fit(table)
+        for one in (model, held):
+            one.forget(subjects=["person 4", "person 1000"])
+        assert _same_features(model, held)
+        drafts = [_model(one).answer.draft.theta for one in (model, held)]
+        assert np.allclose(drafts[0], drafts[1], atol=1e-10)
+        before = _model(model)
+        path = folder / "1.parquet"
+        path.write_bytes(path.read_bytes() + b" ")
+        with pytest.raises(InvalidInput, match="file 1 changed"):
+            model.forget(subjects=["person 7"])
+        assert _model(model) is before
+        assert len(table) == 6_001 - 6

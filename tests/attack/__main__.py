@@ -5,6 +5,7 @@ import argparse
 import time
 from collections.abc import Sequence
 
+from .engines import available
 from .running import KINDS, Limits, case, run, table
 
 
@@ -21,7 +22,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--checks", type=int, help="stop a kind after so many checks")
     add("--seed", type=int, default=1, help="seed of all problems and requests")
     add("--processes", type=int, default=2, help="number of processes")
-    add("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="what to attack")
+    add("--kinds", nargs="+", choices=KINDS, default=KINDS, help="what to attack")
     add("--only", choices=KINDS, help="one kind, as a violation names it")
     add("--case", type=int, help="one case of --only, as a violation names it")
     add("--mutants", nargs="*", help="break the package on purpose; all, or by name")
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .mutants import hunt
 
         return hunt(options.mutants, options.seed)
-    kinds = [options.only] if options.only else options.kinds
+    kinds = [options.only] if options.only else list(filter(available, options.kinds))
     if options.case is not None:
         tally = case(kinds[0], options.seed, options.case)
         print(table({kinds[0]: tally}))

@@ -59,7 +59,7 @@ class Crowd:
         ones = (task.sample.weight == 1.0).all()
         self.weight = None if ones else task.sample.weight
 
-    def fit(self, model: Any, X: Any) -> bool:
+    def fit(self, model: Any, X: Any, engine: str | None = None) -> bool:
         """Fit a model to those who are in it first; return whether that is possible."""
         here = self.inside
         if not self.task.sample.weight[here].any():
@@ -67,7 +67,9 @@ class Crowd:
         with self.checker.note_refusals() as refusal:
             subjects = self.maker.subjects(self.task)
             owners = None if subjects is None else np.array(subjects)[here].tolist()
-            model.fit(X[here], labels_of(self.task)[here], owners, self.weights(here))
+            y, weight = labels_of(self.task)[here], self.weights(here)
+            options = {} if engine is None else {"engine": engine}
+            model.fit(X[here], y, owners, weight, **options)
         return not refusal
 
     def weights(self, mask: Array) -> Array | None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from . import addition_mutants as additions
 from . import draws
+from . import engine_mutants as engines
 from . import preprocessing_mutants as preprocessing
 from . import registry_mutants as registries
 from . import wide_mutants as wide
@@ -438,6 +439,7 @@ CORE = ("core",)
 PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 WIDE = ("wide",)
+DEVICE = ("device",)
 LABELS = "private_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
 
@@ -531,4 +533,11 @@ MUTANTS: Mapping[str, Mutant] = {
     "forget-declarations": Mutant(forget_declarations, CLAIMS),
     "take-anybodys-row": Mutant(take_anybodys_row, CLAIMS),
     "repeat-seeded-noise": Mutant(repeat_seeded_noise, CLAIMS),
+    "weigh-who-left": Mutant(engines.weigh_who_left_on_the_device, DEVICE),
+    "leave-rows-there": Mutant(engines.leave_rows_on_the_device, DEVICE),
+    "round-rows-there": Mutant(engines.round_rows_on_the_device, DEVICE),
+    "forget-newcomers-there": Mutant(engines.forget_the_copy_of_newcomers, DEVICE),
+    "read-who-left": Mutant(engines.read_who_left_from_files, ("long", "dask")),
+    "add-groups-backwards": Mutant(engines.add_groups_backwards, ("dask",)),
+    "lose-the-last-group": Mutant(engines.lose_the_last_group, ("dask",)),
 }

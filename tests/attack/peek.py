@@ -15,6 +15,12 @@ def draft_of(model: Any) -> Array:
     return np.asarray(private_model(model).answer.draft.theta)
 
 
+def erased_on_device(model: Any) -> bool:
+    """Whether no number of a row that left is on the device of a model."""
+    left: Any = private_model(model).remaining_rows()
+    return not (left._X[left._absent].any() or left._y[left._absent].any())
+
+
 def draft_in(registry: Any, name: str) -> Array:
     """Return the noise-free parameters of a model in a registry."""
     with registry._context.hold_lock(30.0):

@@ -34,6 +34,9 @@ KINDS: Mapping[str, str] = {
     "interrupts": "interrupts",
     "threads": "threads",
     "claims": "claims",
+    "long": "engines:attack_long",
+    "dask": "engines:attack_dask",
+    "device": "engines:attack_device",
 }
 
 Attack = Callable[[np.random.Generator, Checker], None]

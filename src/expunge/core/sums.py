@@ -78,16 +78,20 @@ def gradient_term(loss: Loss, *, theta: Vector) -> Term:
 
 def loss_slopes(loss: Loss, rows: RowSource, *, theta: Vector) -> Vector:
     """Return the gradient of sum w loss alone: what one removal costs."""
-
-    def slopes(block: Rows) -> Vector:
-        return lift_slopes(
-            block, loss.slope(block.y, predict(loss, block, theta=theta))
-        )
-
+    term = slope_term(loss, theta=theta)
     if isinstance(rows, Rows) and rows.X.shape[0] <= BLOCK_ROWS:
-        # Most requests: a tuple less.
-        return slopes(rows)
-    return block_sum(lambda block: (slopes(block),), rows)[0]
+        return term(rows)[0]  # most requests
+    return block_sum(term, rows)[0]
+
+
+def slope_term(loss: Loss, *, theta: Vector) -> Callable[[Rows], tuple[Vector]]:
+    """Return the term of ``loss_slopes``."""
+
+    def term(block: Rows) -> tuple[Vector]:
+        slope = loss.slope(block.y, predict(loss, block, theta=theta))
+        return (lift_slopes(block, slope),)
+
+    return term
 
 
 def slopes_at_each(
@@ -257,13 +261,19 @@ def largest_move(loss: Loss, rows: RowSource, *, step: Vector) -> float:
 
     Rows without weight do not count: nothing is summed over them.
     """
+    term = move_term(loss, step=step)
+    return block_max(lambda block: term(block)[0].value, rows)
 
-    def move(block: Rows) -> float:
+
+def move_term(loss: Loss, *, step: Vector) -> Callable[[Rows], tuple[Largest]]:
+    """Return the term of ``largest_move``."""
+
+    def term(block: Rows) -> tuple[Largest]:
         eta = predict(loss, block, theta=step)
         norms = row_norms(eta.reshape(len(eta), -1))
-        return float(np.max(norms[block.weight > 0.0], initial=0.0))
+        return (Largest(float(np.max(norms[block.weight > 0.0], initial=0.0))),)
 
-    return block_max(move, rows)
+    return term
 
 
 def largest_moves(loss: Loss, rows: RowSource, *, steps: Matrix) -> Vector:

@@ -427,7 +427,9 @@ def _bounds(
     if remaining is not None and state.hessian is not None and state.features is None:
         step = draft.theta - state.anchor
         move = 0.0  # an answer at the anchor moves no row: no need to look
-        if step.any():
+        if draft.moved is not None and np.array_equal(draft.moved[0], step):
+            move = draft.moved[1]
+        elif step.any():
             move = largest_move(state.objective.loss, remaining, step=step)
         local = partial(
             residual_local_radius, state, draft, move=move, row_norm=row_norm

@@ -45,9 +45,9 @@ from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective
 from ..core.packing import NOT_STORED, stored
 from ..core.prox import Minimum
-from ..core.rows import Rows, RowSource
+from ..core.rows import Rows, RowSource, block_sums
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
-from ..core.sums import loss_slopes
+from ..core.sums import Term, loss_slopes, move_term, slope_term
 from ..exceptions import InvalidInput, NotPositiveDefinite, Unsupported
 from ..wide.preconditioner import ShortCut
 from .summary import Scales, Summary
@@ -244,12 +244,16 @@ class Draft(Private):
         looked at; None when only the state was.
     residual
         q(s), where the step computed it last of all; else ``residual`` does.
+    moved
+        The step from an anchor to theta, and how far it moves the predictors of a
+        remaining row at most, where one pass measured both; else None.
     """
 
     theta: Vector
     subgradient: Vector
     measured: Vector | None = None
     residual: Vector | None = field(default=None, metadata=NOT_STORED)
+    moved: tuple[Vector, float] | None = field(default=None, metadata=NOT_STORED)
 
 
 class Mechanism(Protocol):
@@ -298,11 +302,25 @@ def residual(state: State, draft: Draft) -> Vector:
 
 
 def measure_gradient(state: State, draft: Draft, *, remaining: RowSource) -> Draft:
-    """Return the draft with the gradient of G_U measured on the remaining rows."""
-    slopes = loss_slopes(state.objective.loss, remaining, theta=draft.theta)
+    """Return the draft with the gradient of G_U measured on the remaining rows.
+
+    Rows that are not in memory are read once for that and for what radii ask next: how
+    far the step from the anchor moves their predictors.
+    """
+    loss, moved = state.objective.loss, None
+    if remaining.keeps_terms or state.features is not None:
+        slopes = loss_slopes(loss, remaining, theta=draft.theta)
+    else:
+        step = draft.theta - state.anchor
+        terms: list[Term] = [
+            slope_term(loss, theta=draft.theta),
+            move_term(loss, step=step),
+        ]
+        (slopes,), (largest,) = block_sums(terms, remaining)
+        moved = step, largest.value
     quadratic = state.scale * state.objective.quadratic_gradient(draft.theta)
     gradient = slopes / state.anchor_weight + quadratic
-    return replace(draft, measured=gradient + draft.subgradient)
+    return replace(draft, measured=gradient + draft.subgradient, moved=moved)
 
 
 def state_size(state: State) -> int:
