@@ -12,7 +12,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from expunge.exceptions import InvalidInput
+from expunge.long.parquet import Identity
+from expunge.long.source import Version
 from expunge.registry import Registry
+from expunge.registry.lake.rewriting import Reader
 from tests.lakes import (
     fit_lake,
     fit_memory,
@@ -240,3 +243,17 @@ def test_a_killed_rewrite_goes_on(tmp_path: Path, first: int) -> None:
         n_killed += 1
         place += STRIDE
     assert n_killed > 3
+
+
+def test_numbers_of_dropped_rows_are_those_of_the_fit() -> None:
+    rng = np.random.default_rng(5)
+    identity = Identity(1, 2, b"")
+    for _ in range(200):
+        n_rows = int(rng.integers(1, 30))
+        dropped = np.flatnonzero(rng.random(n_rows) < rng.random())
+        there = np.setdiff1d(np.arange(n_rows), dropped)
+        gone = np.flatnonzero(rng.random(len(there)) < 0.5)
+        absent = np.union1d(dropped, there[gone])
+        reader = Reader("late", 0, Version(identity, dropped), absent, True)
+        assert np.array_equal(reader.unused, gone)
+        assert np.array_equal(reader.drop(gone, identity).dropped, absent)

@@ -18,7 +18,7 @@ import numpy as np
 from ..core.arrays import Index
 from ..disk import hidden_path, sync_folder
 from ..exceptions import InvalidInput
-from .parquet import Identity, import_arrow_errors, import_parquet
+from .parquet import BUFFER_BYTES, Identity, import_arrow_errors, import_parquet
 
 
 def draft_path(path: Path) -> Path:
@@ -60,8 +60,10 @@ def put_in_place(path: Path) -> None:
 
 def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
     """Write the other rows of a file to a new one, group by group."""
+    pa: Any = import_module("pyarrow")
     parquet = import_parquet()
-    with parquet.ParquetFile(path, pre_buffer=False) as old:
+    small = {"buffer_size": BUFFER_BYTES, "pre_buffer": False}
+    with parquet.ParquetFile(path, **small) as old:
         schema, n_left = old.schema_arrow, old.metadata.num_rows - len(gone)
         with (
             draft.open("xb") as file,
@@ -75,9 +77,11 @@ def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
                 stay[gone[some] - begin] = False
                 begin += len(group)
                 if not stay.all():
-                    group = group.filter(import_module("pyarrow").array(stay))
+                    group = group.filter(pa.array(stay))
                 if len(group):
                     new.write_table(group, row_group_size=len(group))
+                del group
+                pa.default_memory_pool().release_unused()
     with draft.open("rb") as written_file:
         os.fsync(written_file.fileno())
     with parquet.ParquetFile(draft, pre_buffer=False) as new:
