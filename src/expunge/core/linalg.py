@@ -34,6 +34,8 @@ SMALL_PRODUCT = 2048
 # Rows kept beside a triangle: folding them in then costs less than a product each. A
 # triangle of fewer columns is as quickly copied.
 MOST_RECENT, LARGE = 32, 256
+# Columns that are copied into another order at a time: they stay in the cache.
+PANEL = 64
 NO_FACTORS: Vector = np.zeros(0)
 NOT_IN_TRAINING_DATA = (
     "the Hessian of the remaining rows is not positive definite; were all removed "
@@ -68,7 +70,14 @@ class Symmetric:
     @classmethod
     def from_dense(cls, matrix: Matrix) -> "Symmetric":
         """Return the symmetric matrix with this one's lower triangle."""
-        return cls(np.asfortranarray(np.tril(matrix)))
+        if len(matrix) <= PANEL:
+            return cls(np.asfortranarray(np.tril(matrix)))
+        lower = np.zeros(matrix.shape, order="F")
+        for begin in range(0, len(matrix), PANEL):
+            here, below = slice(begin, begin + PANEL), slice(begin + PANEL, None)
+            lower[here, here] = np.tril(matrix[here, here])
+            lower[below, here] = matrix[below, here]
+        return cls(lower)
 
     @property
     def lower(self) -> Matrix:

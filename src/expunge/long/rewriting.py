@@ -78,6 +78,7 @@ def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
     small = {"buffer_size": BUFFER_BYTES, "pre_buffer": False}
     with parquet.ParquetFile(path, **small) as old:
         schema, n_left = old.schema_arrow, old.metadata.num_rows - len(gone)
+        _require_plain_dictionaries(schema)
         with (
             draft.open("xb") as file,
             parquet.ParquetWriter(file, schema, **_describe(old.metadata)) as new,
@@ -92,6 +93,7 @@ def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
                 if not stay.all():
                     group = group.filter(pa.array(stay))
                 if len(group):
+                    group = _without_unused_words(group)
                     new.write_table(group, row_group_size=len(group))
                 del group
                 pa.default_memory_pool().release_unused()
@@ -101,6 +103,48 @@ def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
         written = new.metadata.num_rows
         if written != n_left or not new.schema_arrow.equals(schema):
             raise OSError(f"{written} rows were written where {n_left} are left")
+
+
+def _without_unused_words(group: Any) -> Any:
+    """Return rows whose dictionaries list only the words that are in the rows.
+
+    A dictionary is written as it is, with the words of rows that are gone.
+    """
+    types: Any = import_module("pyarrow.types")
+    for place, field in enumerate(group.schema):
+        if types.is_dictionary(field.type):
+            group = group.set_column(place, field, _list_used(group.column(place)))
+    return group
+
+
+def _require_plain_dictionaries(schema: Any) -> None:
+    """Refuse dictionaries inside lists or structs: their words cannot be sorted out."""
+    types: Any = import_module("pyarrow.types")
+
+    def inside(kind: Any) -> bool:
+        children = [kind.field(place).type for place in range(kind.num_fields)]
+        return any(types.is_dictionary(one) or inside(one) for one in children)
+
+    for field in schema:
+        if inside(field.type):
+            raise InvalidInput(
+                f"column {field.name!r} holds dictionaries inside lists or structs, "
+                "and these list words of rows that are gone; nothing was written: "
+                "write the file with plain words in that column, and fit again"
+            )
+
+
+def _list_used(column: Any) -> Any:
+    """Return a column with the words in use as its dictionary, in their order."""
+    pa: Any = import_module("pyarrow")
+    compute: Any = import_module("pyarrow.compute")
+    whole = column.unify_dictionaries().combine_chunks()
+    used = compute.unique(whole.indices.drop_null())
+    used = used.take(compute.sort_indices(used))
+    codes = compute.index_in(whole.indices, value_set=used).cast(column.type.index_type)
+    return pa.DictionaryArray.from_arrays(
+        codes, whole.dictionary.take(used), ordered=column.type.ordered
+    )
 
 
 def _describe(metadata: Any) -> dict[str, Any]:
@@ -120,6 +164,9 @@ def _describe(metadata: Any) -> dict[str, Any]:
     options["write_statistics"] = [
         one.path_in_schema for one in columns if one.is_stats_set
     ]
+    options["use_deprecated_int96_timestamps"] = any(
+        one.physical_type == "INT96" for one in columns
+    )
     if group.sorting_columns:
         options["sorting_columns"] = group.sorting_columns
     return options
