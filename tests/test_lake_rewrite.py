@@ -15,19 +15,20 @@ from expunge.exceptions import InvalidInput
 from expunge.long.parquet import Identity
 from expunge.long.rewriting import write_draft
 from expunge.long.source import Version
-from expunge.registry import Registry
+from expunge.registry import NewRows, Registry
 from expunge.registry.lake.rewriting import Reader
 from tests.lakes import (
     fit_lake,
     fit_memory,
     make_lake,
     model,
+    named,
     open_lake,
     require_close,
     retrained,
     touch,
 )
-from tests.registries import ask, private_model_of, require_consistent
+from tests.registries import ask, hold, private_model_of, require_consistent
 from tests.users import killed_at
 
 GONE = ("person 0", "person 3", "person 499", "person 1500")
@@ -182,8 +183,8 @@ def test_a_row_that_another_model_uses_stays(tmp_path: Path, lake: Path) -> None
         assert registry.lake.rewrite("late") == 1
         # person 5 is in use by the other model; person 6 left both.
         assert people_in(lake) == {*columns.subjects} - {"person 6"}
-        assert registry.lake.status("late").n_to_rewrite == 1
-        assert registry.lake.status("other").n_to_rewrite == 0
+        for name in ("late", "other"):
+            assert registry.lake.status(name).n_to_rewrite == 0
         registry.forget(["person 5", "person 7"])
         require_close(
             registry, "other", retrained(columns, "person 5", "person 6", "person 7")
@@ -197,18 +198,31 @@ def test_a_row_that_another_model_uses_stays(tmp_path: Path, lake: Path) -> None
             require_close(registry, name, retrained(columns, *gone))
 
 
-def test_rows_set_aside_leave_files_too_and_come_back(
-    tmp_path: Path, lake: Path
-) -> None:
+def test_who_did_not_leave_stays_in_the_files(tmp_path: Path, lake: Path) -> None:
+    """Restricted, held, with more rows or corrected ones: until they are erased."""
     columns = make_lake(lake)
+    others = ("person 8", "person 9", "person 10", "person 11")
     with Registry.create(tmp_path / "registry") as registry:
         fit_lake(registry, lake)
         ask(registry, "restrict", "person 8")
+        hold(registry, "person 9", until="2999-01-01")
+        X, y, weight = named(columns.X[:1]), columns.words[:1], columns.weight[:1]
+        of_rows: Any = {"subjects": ["person 10"], "sample_weight": weight}
+        registry.add("late", X, y, **of_rows)
+        rows = {"late": NewRows(X, y, weight)}
+        ask(registry, "rectify", "person 11", rows=rows)
+        assert registry.lake.status("late").n_to_rewrite == 0
+        assert registry.lake.rewrite("late") == 0
+        registry.forget(["person 12"])
         assert registry.lake.rewrite("late") == 1
-        assert "person 8" not in people_in(lake)
-        ask(registry, "lift", "person 8")  # the registry keeps them, sealed
+        assert people_in(lake) == {*columns.subjects} - {"person 12"}
+        ask(registry, "lift", "person 8")
+        ask(registry, "end-hold", "person 9")
+        registry.forget([one for one in others if one != "person 9"])
+        assert registry.lake.rewrite("late") == 1
+        assert people_in(lake) == {*columns.subjects} - {*others, "person 12"}
         registry.models.reanchor("late")
-        require_close(registry, "late", retrained(columns))
+        require_close(registry, "late", retrained(columns, *others, "person 12"))
 
 
 def test_whole_files_and_blocks_can_leave(tmp_path: Path, lake: Path) -> None:
@@ -299,6 +313,6 @@ def test_numbers_of_dropped_rows_are_those_of_the_fit() -> None:
         there = np.setdiff1d(np.arange(n_rows), dropped)
         gone = np.flatnonzero(rng.random(len(there)) < 0.5)
         absent = np.union1d(dropped, there[gone])
-        reader = Reader("late", 0, Version(identity, dropped), absent, True)
+        reader = Reader("late", 0, Version(identity, dropped), absent, True, "id")
         assert np.array_equal(reader.unused, gone)
         assert np.array_equal(reader.drop(gone, identity).dropped, absent)

@@ -18,6 +18,7 @@ import numpy as np
 from ..core.arrays import Index
 from ..disk import hidden_path, sync_folder
 from ..exceptions import InvalidInput
+from ..private_model.subjects import person
 from .parquet import BUFFER_BYTES, Identity, import_arrow_errors, import_parquet
 
 
@@ -50,6 +51,18 @@ def write_draft(path: Path, gone: Index) -> Identity:
             "it was: make room, or see that its folder can be written to"
         ) from None
     return Identity.of(draft)
+
+
+def read_owners_at(path: Path, subject: str, *, rows: Index) -> list[str]:
+    """Return who owns some rows of a file, which are sorted and counted from 0."""
+    parquet, found = import_parquet(), []
+    with parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
+        begin = 0
+        for batch in file.iter_batches(columns=[subject], use_threads=False):
+            some = slice(*np.searchsorted(rows, [begin, begin + batch.num_rows]))
+            found += batch.column(0).take(rows[some] - begin).to_pylist()
+            begin += batch.num_rows
+    return [person(one) for one in found]
 
 
 def put_in_place(path: Path) -> None:

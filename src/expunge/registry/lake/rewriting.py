@@ -6,7 +6,10 @@ every model that reads the file says that it has its old content or the new one;
 one takes its place; the next checkpoints say that it has. Between any two of these a
 crash leaves models that can read their rows, and the next rewrite goes on from there.
 
-A row that another model still uses stays in the file.
+A row goes if its owner left: if the registry holds nothing of them, in any model or set
+aside. Rows of people who are restricted or held, who brought more rows or whose rows
+were corrected stay in the file, though the model reads them there no more. So does a
+row that another model still reads.
 """
 
 from collections.abc import Sequence
@@ -19,13 +22,15 @@ import numpy as np
 from ...core.arrays import Index, Private
 from ...display.progress import OnProgress
 from ...exceptions import InvalidInput
+from ...ledger import subject_tags
 from ...long.parquet import Identity
-from ...long.rewriting import draft_path, put_in_place, write_draft
+from ...long.rewriting import draft_path, put_in_place, read_owners_at, write_draft
 from ...long.source import Source, Version, read_identity, refuse_changed
 from ..answering.changes import write_unreleased
 from ..context import Context
+from ..keys import read_tag_keys
 from ..loaded_model import LoadedModel
-from ..storage import releases_table
+from ..storage import people_table, releases_table
 
 
 def require_source(loaded: LoadedModel) -> Source:
@@ -48,8 +53,6 @@ def rewrite_source(context: Context, name: str, *, on_progress: OnProgress) -> i
     for done, number in enumerate(numbers):
         on_progress(done, len(numbers))
         path = Path(source.files[number].path)
-        if read_identity(path) is None:
-            refuse_changed(source.name, f"file {number}")
         readers = _find_readers(context, path)
         if name not in [one.name for one in readers]:
             refuse_changed(source.name, f"file {number}")
@@ -58,6 +61,19 @@ def rewrite_source(context: Context, name: str, *, on_progress: OnProgress) -> i
         n_written += _rewrite_file(context, path, readers=readers)
     on_progress(len(numbers), len(numbers))
     return n_written
+
+
+def count_holding(context: Context, name: str) -> int:
+    """Return how many files of a model hold people who left; the lock is held."""
+    source = require_source(context.load_model(name))
+    n_files = 0
+    for number in source.files_to_rewrite():
+        path = Path(source.files[number].path)
+        mine = [one for one in _find_readers(context, path) if one.name == name]
+        if not mine:
+            refuse_changed(source.name, f"file {number}")
+        n_files += bool(len(_find_left(context, path, reader=mine[0])))
+    return n_files
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -73,6 +89,8 @@ class Reader(Private):
         absent, numbered as of the model's fit.
     settled
         Whether the model knows of no other content.
+    subject
+        The column with the owners of rows; None if they have none.
     """
 
     name: str
@@ -80,6 +98,7 @@ class Reader(Private):
     version: Version
     absent: Index
     settled: bool
+    subject: str | None
 
     @property
     def unused(self) -> Index:
@@ -115,13 +134,30 @@ def _find_readers(context: Context, path: Path) -> list[Reader]:
             if file.path == str(path) and versions:
                 absent = files.source.absent_in(number)
                 settled = len(file.versions) == 1
-                found.append(Reader(name, number, versions[-1], absent, settled))
+                known = (versions[-1], absent, settled, files.source.columns.subject)
+                found.append(Reader(name, number, *known))
     return found
 
 
+def _find_left(context: Context, path: Path, *, reader: Reader) -> Index:
+    """Return rows of a file that a model does not use, of people who left."""
+    rows = reader.unused
+    if reader.subject is None or not len(rows):
+        return rows[:0]
+    keys = read_tag_keys(context.paths)
+    owners = read_owners_at(path, reader.subject, rows=rows)
+    tags = {owner: subject_tags(owner, keys) for owner in dict.fromkeys(owners)}
+    with context.store.read() as connection:
+        every = [tag for theirs in tags.values() for tag in theirs]
+        held = people_table.models_by_tag(connection, every)
+    left = [held.keys().isdisjoint(tags[owner]) for owner in owners]
+    return np.asarray(rows[np.array(left, dtype=bool)])
+
+
 def _rewrite_file(context: Context, path: Path, *, readers: Sequence[Reader]) -> bool:
-    """Rewrite one file, if no model uses all its rows; return whether it was."""
-    gone: Index = reduce(np.intersect1d, [one.unused for one in readers])
+    """Rewrite one file, if it holds people who left; return whether it was."""
+    left = _find_left(context, path, reader=readers[-1])
+    gone: Index = reduce(np.intersect1d, [left, *(one.unused for one in readers)])
     if not len(gone):
         for one in readers:
             if not one.settled:
