@@ -12,7 +12,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from expunge.exceptions import InvalidInput
+from expunge.long.parquet import Identity
+from expunge.long.rewriting import write_draft
+from expunge.long.source import Version
 from expunge.registry import Registry
+from expunge.registry.lake.rewriting import Reader
 from tests.lakes import (
     fit_lake,
     fit_memory,
@@ -115,6 +119,50 @@ def test_files_keep_their_shape(tmp_path: Path) -> None:
         assert chunk.has_dictionary_page == (name == "id")
     stay = [one not in ("person 0", "person 300") for one in columns.subjects]
     assert after.read().equals(whole.filter(pa.array(stay)))
+
+
+def test_dictionaries_forget_the_words_of_those_who_left(tmp_path: Path) -> None:
+    """A data frame writes all categories of a column, into every row group."""
+    make_lake(tmp_path / "other", 600)
+    whole = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "other").glob("*"))))
+    ids = whole.column("id").combine_chunks().dictionary_encode()
+    words = pa.DictionaryArray.from_arrays(ids.indices, ids.dictionary, ordered=True)
+    kinds = pa.array(["car", None, "van"] * 200).dictionary_encode()
+    times = pa.array(np.arange(600).astype("datetime64[ns]"))
+    more = {"who": words, "kind": kinds, "time": times}
+    for name, column in more.items():
+        whole = whole.append_column(name, column)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    options: dict[str, Any] = {"use_deprecated_int96_timestamps": True}
+    path = lake / "a.parquet"
+    pq.write_table(whole, path, row_group_size=100, compression="none", **options)
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        registry.forget(["person 33"])
+        assert b"person 33" in path.read_bytes()
+        assert registry.lake.rewrite("late") == 1
+    assert b"person 33" not in path.read_bytes()
+    after = pq.ParquetFile(path)
+    assert after.schema_arrow.equals(whole.schema)
+    assert after.metadata.row_group(0).column(11).physical_type == "INT96"
+    stay = pa.array([row // 3 != 33 for row in range(600)])
+    assert after.read().to_pylist() == whole.filter(stay).to_pylist()
+
+
+@pytest.mark.parametrize("inside", ["list", "struct"])
+def test_dictionaries_inside_columns_are_refused(tmp_path: Path, inside: str) -> None:
+    words = pa.array(["a", "b"]).dictionary_encode()
+    column = (
+        pa.StructArray.from_arrays([words], ["word"])
+        if inside == "struct"
+        else pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), words)
+    )
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"words": column}), path)
+    with pytest.raises(InvalidInput, match="column 'words' holds dictionaries inside"):
+        write_draft(path, np.array([1]))
+    assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
 
 
 def _n_rows(file: Any, group: int) -> int:
@@ -240,3 +288,17 @@ def test_a_killed_rewrite_goes_on(tmp_path: Path, first: int) -> None:
         n_killed += 1
         place += STRIDE
     assert n_killed > 3
+
+
+def test_numbers_of_dropped_rows_are_those_of_the_fit() -> None:
+    rng = np.random.default_rng(5)
+    identity = Identity(1, 2, b"")
+    for _ in range(200):
+        n_rows = int(rng.integers(1, 30))
+        dropped = np.flatnonzero(rng.random(n_rows) < rng.random())
+        there = np.setdiff1d(np.arange(n_rows), dropped)
+        gone = np.flatnonzero(rng.random(len(there)) < 0.5)
+        absent = np.union1d(dropped, there[gone])
+        reader = Reader("late", 0, Version(identity, dropped), absent, True)
+        assert np.array_equal(reader.unused, gone)
+        assert np.array_equal(reader.drop(gone, identity).dropped, absent)

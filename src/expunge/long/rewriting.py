@@ -18,7 +18,7 @@ import numpy as np
 from ..core.arrays import Index
 from ..disk import hidden_path, sync_folder
 from ..exceptions import InvalidInput
-from .parquet import Identity, import_arrow_errors, import_parquet
+from .parquet import BUFFER_BYTES, Identity, import_arrow_errors, import_parquet
 
 
 def draft_path(path: Path) -> Path:
@@ -60,9 +60,12 @@ def put_in_place(path: Path) -> None:
 
 def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
     """Write the other rows of a file to a new one, group by group."""
+    pa: Any = import_module("pyarrow")
     parquet = import_parquet()
-    with parquet.ParquetFile(path, pre_buffer=False) as old:
+    small = {"buffer_size": BUFFER_BYTES, "pre_buffer": False}
+    with parquet.ParquetFile(path, **small) as old:
         schema, n_left = old.schema_arrow, old.metadata.num_rows - len(gone)
+        _require_plain_dictionaries(schema)
         with (
             draft.open("xb") as file,
             parquet.ParquetWriter(file, schema, **_describe(old.metadata)) as new,
@@ -75,15 +78,60 @@ def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
                 stay[gone[some] - begin] = False
                 begin += len(group)
                 if not stay.all():
-                    group = group.filter(import_module("pyarrow").array(stay))
+                    group = group.filter(pa.array(stay))
                 if len(group):
+                    group = _without_unused_words(group)
                     new.write_table(group, row_group_size=len(group))
+                del group
+                pa.default_memory_pool().release_unused()
     with draft.open("rb") as written_file:
         os.fsync(written_file.fileno())
     with parquet.ParquetFile(draft, pre_buffer=False) as new:
         written = new.metadata.num_rows
         if written != n_left or not new.schema_arrow.equals(schema):
             raise OSError(f"{written} rows were written where {n_left} are left")
+
+
+def _without_unused_words(group: Any) -> Any:
+    """Return rows whose dictionaries list only the words that are in the rows.
+
+    A dictionary is written as it is, with the words of rows that are gone.
+    """
+    types: Any = import_module("pyarrow.types")
+    for place, field in enumerate(group.schema):
+        if types.is_dictionary(field.type):
+            group = group.set_column(place, field, _list_used(group.column(place)))
+    return group
+
+
+def _require_plain_dictionaries(schema: Any) -> None:
+    """Refuse dictionaries inside lists or structs: their words cannot be sorted out."""
+    types: Any = import_module("pyarrow.types")
+
+    def inside(kind: Any) -> bool:
+        children = [kind.field(place).type for place in range(kind.num_fields)]
+        return any(types.is_dictionary(one) or inside(one) for one in children)
+
+    for field in schema:
+        if inside(field.type):
+            raise InvalidInput(
+                f"column {field.name!r} holds dictionaries inside lists or structs, "
+                "and these list words of rows that are gone; nothing was written: "
+                "write the file with plain words in that column, and fit again"
+            )
+
+
+def _list_used(column: Any) -> Any:
+    """Return a column with the words in use as its dictionary, in their order."""
+    pa: Any = import_module("pyarrow")
+    compute: Any = import_module("pyarrow.compute")
+    whole = column.unify_dictionaries().combine_chunks()
+    used = compute.unique(whole.indices.drop_null())
+    used = used.take(compute.sort_indices(used))
+    codes = compute.index_in(whole.indices, value_set=used).cast(column.type.index_type)
+    return pa.DictionaryArray.from_arrays(
+        codes, whole.dictionary.take(used), ordered=column.type.ordered
+    )
 
 
 def _describe(metadata: Any) -> dict[str, Any]:
@@ -103,6 +151,9 @@ def _describe(metadata: Any) -> dict[str, Any]:
     options["write_statistics"] = [
         one.path_in_schema for one in columns if one.is_stats_set
     ]
+    options["use_deprecated_int96_timestamps"] = any(
+        one.physical_type == "INT96" for one in columns
+    )
     if group.sorting_columns:
         options["sorting_columns"] = group.sorting_columns
     return options

@@ -68,9 +68,9 @@ class Reader(Private):
     ----------
     name, number
         Of the model, and of the file among those that it reads.
-    version, absent, n_rows
-        The content of the file, as the model knows it, which of its rows are absent,
-        and how many it had, all as of the model's fit.
+    version, absent
+        The content of the file, as the model knows it, and which of its rows are
+        absent, numbered as of the model's fit.
     settled
         Whether the model knows of no other content.
     """
@@ -79,7 +79,6 @@ class Reader(Private):
     number: int
     version: Version
     absent: Index
-    n_rows: int
     settled: bool
 
     @property
@@ -90,8 +89,11 @@ class Reader(Private):
 
     def drop(self, gone: Index, identity: Identity) -> Version:
         """Return the content without these rows of the file as it now is."""
-        there = np.setdiff1d(np.arange(self.n_rows), self.version.dropped)
-        dropped = np.union1d(self.version.dropped, there[gone]).astype(np.intp)
+        before = self.version.dropped
+        # Of a row that lies at r now, as many before it were dropped as lay at r or
+        # earlier when each of these had its turn.
+        n_before = np.searchsorted(before - np.arange(len(before)), gone, side="right")
+        dropped = np.union1d(before, gone + n_before).astype(np.intp)
         return Version(identity, dropped)
 
 
@@ -113,8 +115,7 @@ def _find_readers(context: Context, path: Path) -> list[Reader]:
             if file.path == str(path) and versions:
                 absent = files.source.absent_in(number)
                 settled = len(file.versions) == 1
-                known = (versions[-1], absent, file.n_rows, settled)
-                found.append(Reader(name, number, *known))
+                found.append(Reader(name, number, versions[-1], absent, settled))
     return found
 
 
