@@ -13,12 +13,13 @@ decides when to stop.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from threading import get_ident
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +38,39 @@ MOST_RECENT, LARGE = 32, 256
 # Columns that are copied into another order at a time: they stay in the cache.
 PANEL = 64
 NO_FACTORS: Vector = np.zeros(0)
+NOT_DEFINITE = (
+    "the Hessian is not positive definite: some direction has no curvature; set ridge "
+    "> 0, or drop columns that repeat each other"
+)
 NOT_IN_TRAINING_DATA = (
     "the Hessian of the remaining rows is not positive definite; were all removed "
     "rows really in the training data? If so, retrain, or set ridge > 0"
 )
+
+
+class Algebra(Protocol):
+    """What factors matrices elsewhere than in memory, if they are large enough."""
+
+    def factor(self, lower: Matrix) -> Matrix | None:
+        """Return the Cholesky factor of a lower triangle, or None."""
+        ...
+
+    def invert(self, factor: Matrix) -> Matrix | None:
+        """Return the lower triangle of the inverse, from a factor, or None."""
+        ...
+
+
+_elsewhere: ContextVar[Algebra | None] = ContextVar("elsewhere", default=None)
+
+
+@contextmanager
+def algebra_by(other: Algebra) -> Iterator[None]:
+    """Let another than LAPACK factor matrices in the block."""
+    token = _elsewhere.set(other)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
 
 
 class Symmetric:
@@ -207,14 +237,15 @@ class Symmetric:
 
         With ``spend`` it takes over the memory of self, which is lost.
         """
+        other = _elsewhere.get()
+        factor = None if other is None else other.factor(self.lower)
+        if factor is not None:
+            return Cholesky(factor)
         factor, info = lapack.dpotrf(
             self.lower, lower=1, clean=1, overwrite_a=int(spend)
         )
         if info != 0:
-            raise NotPositiveDefinite(
-                "the Hessian is not positive definite: some direction has no "
-                "curvature; set ridge > 0, or drop columns that repeat each other"
-            )
+            raise NotPositiveDefinite(NOT_DEFINITE)
         return Cholesky(factor)
 
 
@@ -241,7 +272,10 @@ class Cholesky:
 
     def inverse(self) -> Symmetric:
         """Return the dense inverse of A."""
-        inverse, _ = lapack.dpotri(self.factor, lower=1)
+        other = _elsewhere.get()
+        inverse = None if other is None else other.invert(self.factor)
+        if inverse is None:
+            inverse, _ = lapack.dpotri(self.factor, lower=1)
         return Symmetric(inverse)
 
 
