@@ -196,7 +196,7 @@ def test_file_that_is_none(tmp_path: Path, unchanged: Callable[[], bool]) -> Non
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "rows.xlsx").write_bytes(table())
     for name, code, said in (
-        ("folder.csv", WRONG_INPUT, "is not a file; check the path"),
+        ("folder.csv", WRONG_INPUT, "a folder holds no file that ends in .parquet"),
         ("none.csv", DATA_MISSING, "does not exist; check the path"),
         ("rows.xlsx", WRONG_INPUT, "ends in '.xlsx'; give a .csv, .tsv,"),
     ):

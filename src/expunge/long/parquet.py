@@ -332,7 +332,10 @@ def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
     for path in map(Path, given):
         inside = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not inside:
-            raise InvalidInput("a folder holds no file that ends in .parquet")
+            raise InvalidInput(
+                "a folder holds no file that ends in .parquet; check its path, or name "
+                "the files"
+            )
         found += inside
     if not found:
         raise InvalidInput("no files were given; name a Parquet file or a folder")
