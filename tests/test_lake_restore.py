@@ -20,7 +20,7 @@ from tests.lakes import (
     retrained,
     theta,
 )
-from tests.registries import A_REQUEST, ask, require_consistent
+from tests.registries import A_REQUEST, require_consistent
 from tests.users import killed_at
 
 N_ROWS = 600
@@ -66,14 +66,13 @@ def test_a_restore_forgets_again(tmp_path: Path, lake: Path) -> None:
         require_consistent(registry)
 
 
-@pytest.mark.parametrize("right", ["erase", "restrict"])
 def test_rows_that_a_rewrite_dropped_empty_the_model(
-    tmp_path: Path, lake: Path, right: str
+    tmp_path: Path, lake: Path
 ) -> None:
     columns = make_lake(lake, N_ROWS)
     folder, backup = tmp_path / "registry", back_up(tmp_path, lake)
     with Registry.open(folder) as registry:
-        ask(registry, right, PERSON)  # type: ignore[arg-type]
+        registry.forget([PERSON])
         assert registry.lake.rewrite("late") == 1
     lose(folder, backup)
     with Registry.restore(folder, backup) as registry:

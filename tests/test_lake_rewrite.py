@@ -13,12 +13,13 @@ import pytest
 
 from expunge.exceptions import InvalidInput
 from expunge.long.rewriting import write_draft
-from expunge.registry import Registry
+from expunge.registry import NewRows, Registry
 from tests.lakes import (
     fit_lake,
     fit_memory,
     make_lake,
     model,
+    named,
     open_lake,
     require_close,
     retrained,
@@ -194,18 +195,41 @@ def test_a_row_that_another_model_uses_stays(tmp_path: Path, lake: Path) -> None
             require_close(registry, name, retrained(columns, *gone))
 
 
-def test_rows_set_aside_leave_files_too_and_come_back(
-    tmp_path: Path, lake: Path
-) -> None:
+def test_rows_of_people_who_did_not_leave_stay(tmp_path: Path, lake: Path) -> None:
+    """The registry has rows of them by now, but not what else is in the files."""
     columns = make_lake(lake)
+    people = ["person 8", "person 9", "person 11", "person 12"]
+    mine = [row for row, one in enumerate(columns.subjects) if one == "person 11"]
+    corrected = NewRows(
+        named(columns.X[mine] + 0.5), columns.words[mine], columns.weight[mine]
+    )
     with Registry.create(tmp_path / "registry") as registry:
         fit_lake(registry, lake)
         ask(registry, "restrict", "person 8")
+        new: dict[str, Any] = {"subjects": ["person 9"], "sample_weight": np.ones(1)}
+        registry.add("late", named(columns.X[:1]), columns.words[:1], **new)
+        ask(registry, "rectify", "person 11", rows={"late": corrected})
+        ask(registry, "restrict", "person 12")
+        ask(registry, "lift", "person 12")
+        # A model that was fitted since leaves a restricted person out.
+        with open_lake(lake) as table:
+            registry.fit("other", model(), table, without_forgotten=True)
+        for name in ("late", "other"):
+            assert registry.lake.status(name).n_to_rewrite == 0
+            assert registry.lake.rewrite(name) == 0
+        assert people_in(lake) == {*columns.subjects}
+        registry.forget(["person 800"])
         assert registry.lake.rewrite("late") == 1
-        assert "person 8" not in people_in(lake)
-        ask(registry, "lift", "person 8")  # the registry keeps them, sealed
-        registry.models.reanchor("late")
-        require_close(registry, "late", retrained(columns))
+        assert people_in(lake) == {*columns.subjects} - {"person 800"}
+        for number, one in enumerate(people, 1):
+            registry.forget([one])
+            assert registry.lake.rewrite("late") == 1
+            gone = {"person 800", *people[:number]}
+            assert people_in(lake) == {*columns.subjects} - gone
+        for name in ("late", "other"):
+            assert registry.lake.status(name).n_to_rewrite == 0
+            registry.models.reanchor(name)
+            require_close(registry, name, retrained(columns, *gone))
 
 
 def test_whole_files_and_blocks_can_leave(tmp_path: Path, lake: Path) -> None:

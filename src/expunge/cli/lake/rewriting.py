@@ -51,9 +51,9 @@ class LakeRewriteCommand(RegistryOptions, ConfirmOptions):
     Forgetting changes the model and never your files. This command changes them: each
     Parquet file that still holds somebody who left is written again without their rows,
     and takes the place of the old one at once. Schema, row groups, compression and
-    metadata stay. Rows that another model of the registry still uses stay, too. You can
-    run it again after a crash. Backups and old versions of the files are yours to
-    delete.
+    metadata stay. Rows that another model of the registry still uses stay, too, and
+    those of people who are restricted or held. You can run it again after a crash.
+    Backups and old versions of the files are yours to delete.
     """
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]

@@ -39,18 +39,20 @@ class RegistryLake:
 
     def status(self, name: str) -> SourceStatus:
         """Return how many files of a model still hold people who left it."""
-        from .rewriting import require_source  # it imports SciPy
+        # They import SciPy.
+        from .rewriting import find_files_to_rewrite, require_source
 
         with self._context.hold_lock(WAIT):
             source = require_source(self._context.load_model(name))
-        n_left = len(source.files_to_rewrite())
+            n_left = len(find_files_to_rewrite(self._context, name))
         return SourceStatus(source.name, len(source.files), n_left)
 
     def rewrite(self, name: str, *, on_progress: OnProgress = be_silent) -> int:
         """Rewrite the files that hold people who left a model; return how many.
 
         Each file is replaced at once by one without their rows, unless another model of
-        this registry still uses these. All models of this registry follow.
+        this registry still uses these. All models of this registry follow. Rows of
+        people who are restricted or held stay, and of those who brought other rows.
 
         Parameters
         ----------

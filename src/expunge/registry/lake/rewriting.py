@@ -6,7 +6,8 @@ every model that reads the file says that it has its old content or the new one;
 one takes its place; the next checkpoints say that it has. Between any two of these a
 crash leaves models that can read their rows, and the next rewrite goes on from there.
 
-A row that another model still uses stays in the file.
+A row that another model still uses stays in the file. So does that of somebody who did
+not leave: whose rows the registry keeps since they brought more, or sets aside.
 """
 
 from collections.abc import Sequence
@@ -19,13 +20,14 @@ import numpy as np
 from ...core.arrays import Index, Private
 from ...display.progress import OnProgress
 from ...exceptions import InvalidInput
-from ...long.parquet import Identity
+from ...long.parquet import Identity, ParquetTable
 from ...long.rewriting import draft_path, put_in_place, write_draft
 from ...long.source import Source, Version, read_identity, refuse_changed
 from ..answering.changes import write_unreleased
 from ..context import Context
 from ..loaded_model import LoadedModel
 from ..storage import releases_table
+from .people import find_staying
 
 
 def require_source(loaded: LoadedModel) -> Source:
@@ -38,18 +40,29 @@ def require_source(loaded: LoadedModel) -> Source:
     return loaded.files.source
 
 
+def find_files_to_rewrite(context: Context, name: str) -> list[int]:
+    """Return the numbers of a model's files that hold, or may hold, people who left."""
+    source = require_source(context.load_model(name))
+    found = []
+    for number in source.files_to_rewrite():
+        reader = _find_reader(context, name, source=source, number=number)
+        if reader is None:
+            refuse_changed(source.name, f"file {number}")
+        if not reader.settled or len(reader.unused):
+            found.append(number)
+    return found
+
+
 def rewrite_source(context: Context, name: str, *, on_progress: OnProgress) -> int:
     """Rewrite the files that hold people who left a model; return how many.
 
     The lock is held.
     """
     source = require_source(context.load_model(name))
-    numbers, n_written = source.files_to_rewrite(), 0
+    numbers, n_written = find_files_to_rewrite(context, name), 0
     for done, number in enumerate(numbers):
         on_progress(done, len(numbers))
         path = Path(source.files[number].path)
-        if read_identity(path) is None:
-            refuse_changed(source.name, f"file {number}")
         readers = _find_readers(context, path)
         if name not in [one.name for one in readers]:
             refuse_changed(source.name, f"file {number}")
@@ -68,9 +81,11 @@ class Reader(Private):
     ----------
     name, number
         Of the model, and of the file among those that it reads.
-    version, absent, n_rows
-        The content of the file, as the model knows it, which of its rows are absent,
-        and how many it had, all as of the model's fit.
+    version, n_rows
+        The content of the file, as the model knows it, and how many rows it had at the
+        model's fit.
+    unused
+        Which rows of the file, as it now is, the model and its people do not need.
     settled
         Whether the model knows of no other content.
     """
@@ -78,15 +93,9 @@ class Reader(Private):
     name: str
     number: int
     version: Version
-    absent: Index
     n_rows: int
+    unused: Index
     settled: bool
-
-    @property
-    def unused(self) -> Index:
-        """Which rows of the file, as it now is, the model does not use."""
-        gone = np.setdiff1d(self.absent, self.version.dropped)
-        return np.asarray(gone - np.searchsorted(self.version.dropped, gone))
 
     def drop(self, gone: Index, identity: Identity) -> Version:
         """Return the content without these rows of the file as it now is."""
@@ -97,7 +106,7 @@ class Reader(Private):
 
 def _find_readers(context: Context, path: Path) -> list[Reader]:
     """Return the models that read a file as it now is; others refuse it already."""
-    identity, found = read_identity(path), []
+    found = []
     with context.store.read() as connection:
         names = [
             name
@@ -106,16 +115,31 @@ def _find_readers(context: Context, path: Path) -> list[Reader]:
         ]
     for name in names:
         files = context.load_model(name).files
-        if files is None:
-            continue
-        for number, file in enumerate(files.source.files):
-            versions = [one for one in file.versions if one.identity == identity]
-            if file.path == str(path) and versions:
-                absent = files.source.absent_in(number)
-                settled = len(file.versions) == 1
-                known = (versions[-1], absent, file.n_rows, settled)
-                found.append(Reader(name, number, *known))
-    return found
+        for number, file in enumerate(() if files is None else files.source.files):
+            if files is not None and file.path == str(path):
+                source = files.source
+                found.append(_find_reader(context, name, source=source, number=number))
+    return [one for one in found if one is not None]
+
+
+def _find_reader(
+    context: Context, name: str, *, source: Source, number: int
+) -> Reader | None:
+    """Return how a model reads a file as it now is; None if it refuses it."""
+    file = source.files[number]
+    path = Path(file.path)
+    identity = read_identity(path)
+    versions = [one for one in file.versions if one.identity == identity]
+    if not versions:
+        return None
+    version = versions[-1]
+    gone = np.setdiff1d(source.absent_in(number), version.dropped)
+    unused = np.asarray(gone - np.searchsorted(version.dropped, gone))
+    if len(unused) and source.columns.subject is not None:
+        table = ParquetTable([path], source.columns, memory=source.memory)
+        stay = find_staying(context, name, table=table, positions=unused)
+        unused = np.setdiff1d(unused, stay)
+    return Reader(name, number, version, file.n_rows, unused, len(file.versions) == 1)
 
 
 def _rewrite_file(context: Context, path: Path, *, readers: Sequence[Reader]) -> bool:
