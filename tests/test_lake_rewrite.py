@@ -2,6 +2,7 @@
 """Files that are rewritten without people who left: models follow, also after kills."""
 
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.lakes import (
     retrained,
     touch,
 )
+from tests.long_tables import make_columns
 from tests.registries import ask, private_model_of, require_consistent
 from tests.users import killed_at
 
@@ -247,6 +249,23 @@ def test_whole_files_and_blocks_can_leave(tmp_path: Path, lake: Path) -> None:
         registry.forget(["person 800"])
         registry.lake.rewrite("late")
         require_close(registry, "late", retrained(columns, *gone, "person 800"))
+
+
+def test_everybody_in_the_files_can_leave(tmp_path: Path, lake: Path) -> None:
+    """Then the model has the rows that came later, and passes over nothing else."""
+    columns, later = make_lake(lake, 90), make_columns(60)
+    new = [f"new {row // 3}" for row in range(60)]
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        of_rows: Any = {"subjects": new, "sample_weight": later.weight}
+        registry.add("late", named(later.X), later.words, **of_rows)
+        registry.forget(sorted({*columns.subjects}))
+        assert registry.lake.rewrite("late") == 3
+        registry.models.reanchor("late")
+        registry.forget(["new 3"])
+        registry.models.reanchor("late")
+        expected = retrained(replace(later, subjects=new), "new 3")
+        require_close(registry, "late", expected)
 
 
 def test_what_is_refused(tmp_path: Path, lake: Path) -> None:
