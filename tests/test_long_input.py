@@ -82,6 +82,29 @@ def test_words_are_no_features(lake: Path) -> None:
         _open(lake, subject=None)
 
 
+@pytest.mark.parametrize(
+    ("ids", "what"),
+    [
+        (pa.array([1, 2], pa.timestamp("ns")), "times finer than a microsecond"),
+        (pa.array([[1], [2]]), "lists or structs"),
+        (pa.array([{"a": 1}, {"a": 2}]), "lists or structs"),
+    ],
+)
+def test_owners_that_no_request_could_name_are_refused(
+    tmp_path: Path, ids: Any, what: str
+) -> None:
+    table = pa.table({"x": [1.0, 2.0], "y": [0, 1], "id": ids})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput, match=f"subjects holds {what}"):
+        open_parquet(tmp_path / "a.parquet", target="y", subject="id")
+
+
+def test_a_file_counts_once(lake: Path) -> None:
+    for twice in ([lake, lake / "0.parquet"], [lake / "1.parquet"] * 2):
+        with pytest.raises(InvalidInput, match="given twice"):
+            open_parquet(twice, target="label", subject="id")
+
+
 def test_mixed_schemas_are_refused(lake: Path) -> None:
     table = pq.read_table(lake / "1.parquet")
     narrow = table.set_column(0, NAMES[0], table[NAMES[0]].cast(pa.float32()))

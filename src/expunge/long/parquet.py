@@ -339,6 +339,11 @@ def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
     for number, path in enumerate(found):
         if not path.is_file():
             raise InvalidInput(f"file {number} does not exist; check the paths")
+    if len({path.resolve() for path in found}) < len(found):
+        raise InvalidInput(
+            "a file was given twice, perhaps once by its folder; its rows would count "
+            "twice: give each file once"
+        )
     return found
 
 
