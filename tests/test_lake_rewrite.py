@@ -283,6 +283,25 @@ def test_what_is_refused(tmp_path: Path, lake: Path) -> None:
         assert (lake / "2.parquet").read_bytes() == changed
 
 
+def test_files_that_came_back_are_not_vouched_for(tmp_path: Path, lake: Path) -> None:
+    """Somebody puts old files in place, with those who left: nobody says they are not.
+
+    So it is with files that are gone.
+    """
+    kept = shutil.copytree(lake, tmp_path / "kept")
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        registry.forget(GONE)
+        registry.lake.rewrite("late")
+        shutil.copy2(kept / "0.parquet", lake / "0.parquet")
+        for ask_about in (registry.lake.status, registry.lake.rewrite):
+            with pytest.raises(InvalidInput, match="file 0 of source 'orders' changed"):
+                ask_about("late")
+        (lake / "0.parquet").unlink()
+        with pytest.raises(InvalidInput, match="file 0 of source 'orders' changed"):
+            registry.lake.status("late")
+
+
 STRIDE = 13
 
 

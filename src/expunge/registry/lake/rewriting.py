@@ -22,7 +22,13 @@ from ...display.progress import OnProgress
 from ...exceptions import InvalidInput
 from ...long.parquet import Identity, ParquetTable
 from ...long.rewriting import draft_path, put_in_place, write_draft
-from ...long.source import Source, Version, read_identity, refuse_changed
+from ...long.source import (
+    Source,
+    Version,
+    find_versions,
+    read_identity,
+    refuse_changed,
+)
 from ..answering.changes import write_unreleased
 from ..context import Context
 from ..loaded_model import LoadedModel
@@ -41,8 +47,12 @@ def require_source(loaded: LoadedModel) -> Source:
 
 
 def find_files_to_rewrite(context: Context, name: str) -> list[int]:
-    """Return the numbers of a model's files that hold, or may hold, people who left."""
+    """Return the numbers of a model's files that hold, or may hold, people who left.
+
+    Raises InvalidInput if a file is not as the model knows it: anybody may be in it.
+    """
     source = require_source(context.load_model(name))
+    find_versions(source)
     found = []
     for number in source.files_to_rewrite():
         reader = _find_reader(context, name, source=source, number=number)
