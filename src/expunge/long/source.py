@@ -142,7 +142,9 @@ class Source(Private):
                 "registry contradicts itself: restore it from a backup"
             )
         try:
-            return rows.take(places)
+            taken = rows.take(places)
+            rows.require_unchanged()
+            return taken
         finally:
             rows.table.close()
 
