@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are rewritten without people who left: models follow, also after kills."""
 
+import os
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from expunge.exceptions import InvalidInput
-from expunge.long.rewriting import write_draft
+from expunge.long import rewriting
+from expunge.long.rewriting import put_in_place, write_draft
 from expunge.registry import NewRows, Registry
 from tests.lakes import (
     fit_lake,
@@ -300,6 +302,35 @@ def test_files_that_came_back_are_not_vouched_for(tmp_path: Path, lake: Path) ->
         (lake / "0.parquet").unlink()
         with pytest.raises(InvalidInput, match="file 0 of source 'orders' changed"):
             registry.lake.status("late")
+
+
+def test_nobody_else_reads_a_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file for its owner alone is not laid open while it is rewritten."""
+    path, modes = tmp_path / "a.parquet", []
+    pq.write_table(pa.table({"x": [1, 2, 3]}), path)
+    path.chmod(0o600)
+    copy = rewriting._copy_rights
+
+    def look(old: Path, draft: Path) -> None:
+        modes.append(draft.stat().st_mode & 0o777)
+        copy(old, draft)
+
+    monkeypatch.setattr(rewriting, "_copy_rights", look)
+    before = os.umask(0o022)
+    try:
+        write_draft(path, np.array([1]))
+    finally:
+        os.umask(before)
+    assert modes == [0o600]
+
+
+def test_a_file_that_cannot_be_replaced_is_not_named(tmp_path: Path) -> None:
+    folder = tmp_path / "person 3"
+    with pytest.raises(InvalidInput, match="it is as it was") as refused:
+        put_in_place(folder / "a.parquet")
+    assert "person" not in str(refused.value)
 
 
 STRIDE = 13
