@@ -11,6 +11,7 @@ from . import (
     adult,
     aliases,
     audit,
+    cluster,
     environment,
     many,
     noise,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "startup": startup.run,
     "wide": wide.run,
     "long-tables": long_tables.run,
+    "cluster": cluster.run,
 }
 
 

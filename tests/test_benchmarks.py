@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import aliases, blas_calls, data, many
+from benchmarks import aliases, blas_calls, cluster, data, many
 from benchmarks.data import DataNotFound, encode_warfarin, find, mnist_3_vs_8, read_idx
 from benchmarks.long_tables import run as long_tables
 from benchmarks.long_tables.data import LongShape, write_table
@@ -362,6 +362,14 @@ def test_wide_data_that_are_missing_are_named(
     assert section.title.startswith("SKIPPED")
     assert "is wanted" in section.notes[0]
     assert not section.targets
+
+
+@pytest.mark.slow
+def test_workers_are_compared() -> None:
+    (section,) = cluster.run(n_rows=5000, rounds=2)
+    (target,) = section.targets
+    assert target.value > 0.0
+    assert "two workers" in str(section) and "quartiles of the ratio" in str(section)
 
 
 def test_long_tables_are_measured(tmp_path: Path) -> None:

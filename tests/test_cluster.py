@@ -30,8 +30,9 @@ from expunge.core.rows import block_max, block_sum
 from expunge.exceptions import InvalidInput, Unsupported
 from expunge.long import open_parquet
 from expunge.removal.summary import Summary, learn
+from tests.clusters import local_client
 
-distributed = pytest.importorskip("distributed")
+pytest.importorskip("distributed")
 SQUARED = Objective(HalfSquared(), L2(), 1.0)
 
 
@@ -96,13 +97,7 @@ def same(a: Summary, b: Summary) -> bool:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """Two workers in processes of their own."""
-    cluster = distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        dashboard_address=None,
-        host="127.0.0.1",
-    )
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+    with local_client(2, threads_per_worker=1) as client:
         yield client
 
 
@@ -123,6 +118,25 @@ def test_the_same_bits_as_in_this_process(
     far: Any = on_cluster(store(rows, tmp_path), client)
     assert (len(far), far.n_columns) == (n_rows, rows.n_columns)
     assert same(learn(objective, far), learn(objective, rows))
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_bits_do_not_depend_on_the_size_of_tasks(
+    client: Any, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = draw(SQUARED, 60_000)
+    monkeypatch.setattr(dask_rows, "GROUP", size)
+    far: Any = on_cluster(store(rows, tmp_path), client)
+    assert same(learn(SQUARED, far), learn(SQUARED, rows))
+
+
+def test_tasks_have_a_power_of_two_of_blocks() -> None:
+    for n_blocks in (1, 16, 100, 9766, 10**6):
+        for n_tasks in (2, 8, 64):
+            size = dask_rows._group_size(n_blocks, n_tasks)
+            assert size & (size - 1) == 0
+            assert dask_rows.GROUP <= size <= dask_rows.LARGEST_GROUP
+    assert dask_rows._group_size(9766, 64) == 128
 
 
 def test_workers_read_parquet(client: Any, tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from expunge.disk import (
     delete_leftovers,
     draft_file,
     hidden_path,
+    make_scratch_folder,
     open_new,
     replace_file,
+    scratch_folder,
 )
 from expunge.ledger import open_signing_key, open_tag_key
 from expunge.registry import Registry
@@ -111,6 +113,31 @@ class TestKilled:
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
             require_consistent(registry)
+
+
+class TestScratch:
+    def test_goes_with_its_process(self, tmp_path: Path) -> None:
+        """Also with one that is killed, once somebody makes the next."""
+
+        def leave() -> None:
+            folder, _ = make_scratch_folder(tmp_path)
+            (folder / "rows").write_bytes(SECRET)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        assert in_a_child(leave) == -signal.SIGKILL
+        (left,) = tmp_path.iterdir()
+        assert left.stat().st_mode & 0o777 == 0o700
+        with scratch_folder(tmp_path) as mine, scratch_folder(tmp_path) as other:
+            assert {*tmp_path.iterdir()} == {mine, other}
+        assert not list(tmp_path.iterdir())
+
+    def test_leaves_what_is_not_its_own(self, tmp_path: Path) -> None:
+        (tmp_path / "expunge-registry").mkdir()
+        (tmp_path / "expunge-notes").touch()
+        with scratch_folder(tmp_path):
+            pass
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names == ["expunge-notes", "expunge-registry"]
 
 
 class TestSweep:

@@ -37,10 +37,12 @@ from expunge.exceptions import (
 )
 from expunge.gpu import DeviceRows
 from expunge.gpu import device as devices
+from expunge.gpu import rows as device_rows
 from expunge.linear_model.snapshots import private_model
 from expunge.long import StoredRows, open_parquet
 from expunge.private_model.mirrored_rows import MirroredRows
 from expunge.promise.noise import make_noise
+from tests.clusters import local_client
 from tests.long_tables import NAMES, Columns, make_columns, write_files
 
 BUDGET = Budget(epsilon=2.0, delta=1e-6, sigma=0.1, releases=20)
@@ -54,16 +56,8 @@ MODELS = [
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """A worker with two threads, in this process."""
-    distributed = pytest.importorskip("distributed")
-    cluster = distributed.LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        processes=False,
-        dashboard_address=None,
-        host="127.0.0.1",
-        protocol="tcp://",
-    )
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+    pytest.importorskip("distributed")
+    with local_client(1, threads_per_worker=2, processes=False) as client:
         yield client
 
 
@@ -266,6 +260,38 @@ def test_a_model_of_a_device_is_saved_with_its_rows(
     left: Any = private_model(again).remaining_rows()
     assert len(left) == 294
     np.testing.assert_array_equal(_theta(model), _theta(again))
+
+
+def test_a_card_that_is_not_there_is_an_error_that_changes_nothing(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    columns = make_columns(300)
+    model = LogisticRegression(alpha=0.05)
+    model.fit(columns.X, columns.signs, engine=device)
+    before = _theta(model)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(Unsupported, match="finds no CUDA device"):
+        model.fit(columns.X, columns.signs, engine="cuda:0")
+    assert _theta(model) is before
+
+
+def test_too_little_memory_is_an_error_that_changes_nothing(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = make_columns(300)
+    model = LogisticRegression(alpha=0.05)
+    model.fit(columns.X, columns.signs, engine=device)
+    before = _theta(model)
+
+    def refuse(device: Any, n_bytes: int) -> None:
+        raise Unsupported(f"{n_bytes} bytes are not free; use rows in memory")
+
+    monkeypatch.setattr(device_rows, "require_memory", refuse)
+    with pytest.raises(Unsupported, match="21600 bytes are not free"):
+        model.fit(columns.X, columns.signs, engine=device)
+    assert _theta(model) is before
 
 
 def test_rows_on_a_device_need_not_be_kept(device: str) -> None:

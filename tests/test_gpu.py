@@ -16,9 +16,15 @@ from benchmarks.gpu import __main__ as benchmark
 from expunge import L1, L2, Budget, Logistic, MatrixFree, Newton, Objective, Rows
 from expunge.core import sums
 from expunge.core.arrays import UNIT_ROUNDOFF, Index, Vector, norm
+from expunge.core.linalg import Symmetric
 from expunge.core.solver import minimise
-from expunge.exceptions import InvalidInput, MissingExtra, Unsupported
-from expunge.gpu import DeviceRows, functions, to_device
+from expunge.exceptions import (
+    InvalidInput,
+    MissingExtra,
+    NotPositiveDefinite,
+    Unsupported,
+)
+from expunge.gpu import DeviceRows, algebra, functions, to_device
 from expunge.gpu import device as devices
 from expunge.gpu import rows as device_rows
 from expunge.gpu.arrays import DeviceArray
@@ -184,6 +190,65 @@ def test_no_block_of_a_gradient_or_a_hessian_is_waited_for(
     assert n_waits == [()]  # of six blocks, the value of the sum alone
     sums.loss_hessian(objective.loss, there, theta=theta)
     assert n_waits == [()]
+
+
+def test_wide_matrices_are_factored_on_the_device(
+    device: str, rng: np.random.Generator
+) -> None:
+    import torch
+
+    there, size = algebra.DeviceAlgebra(torch.device(device)), algebra.SMALLEST
+    Z = rng.normal(size=(size + 50, size))
+    matrix = Symmetric.from_dense(Z.T @ Z / size)
+    factor = there.factor(matrix.lower)
+    assert factor is not None and factor.flags.f_contiguous
+    assert not np.triu(factor, 1).any()
+    np.testing.assert_allclose(factor, matrix.cholesky().factor, atol=1e-11)
+    inverse = there.invert(factor)
+    assert inverse is not None and inverse.flags.f_contiguous
+    assert not np.triu(inverse, 1).any()
+    whole = Symmetric(inverse)
+    np.testing.assert_allclose(matrix @ whole.dense(), np.eye(size), atol=1e-7)
+    flat = matrix.add_diagonal(np.full(size, -1.0))
+    with pytest.raises(NotPositiveDefinite, match="no curvature"):
+        there.factor(flat.lower)
+    small = matrix.submatrix(np.arange(size - 1))
+    assert there.factor(small.lower) is None and there.invert(small.lower) is None
+
+
+def test_a_fit_on_a_device_factors_there_and_a_request_in_memory(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(algebra, "SMALLEST", 2)
+    objective, rows, there = _problem("logistic", device)
+    asked: list[str] = []
+    for name in ("factor", "invert"):
+        real = getattr(algebra.DeviceAlgebra, name)
+
+        def spy(self: Any, given: Any, name: str = name, real: Any = real) -> Any:
+            asked.append(name)
+            return real(self, given)
+
+        monkeypatch.setattr(algebra.DeviceAlgebra, name, spy)
+    model = PrivateModel.fit(
+        objective, there, mechanism=Newton(), budget=Budget(sigma=0.01)
+    )
+    solution = minimise(objective, rows)
+    target = solution.theta
+    # Of each step's Hessian, and of the last one, which is inverted. What proves a
+    # curvature is factored in memory.
+    assert asked == ["factor"] * (solution.n_hessians + 1) + ["invert"]
+    assert norm(model.answer.draft.theta - target) <= model.answer.radius.value + 1e-12
+    inverse = model.answer.state.inverse
+    assert inverse is not None
+    v = np.ones(rows.n_columns)
+    np.testing.assert_allclose(
+        inverse @ (model.answer.state.hessian_operator()(v)), v, atol=1e-9
+    )
+    gone = np.array([3])
+    model = model.forget(there.take(gone), remaining=there.without(gone))
+    assert model.answer.fits(model.budget)
+    assert asked[-1] == "invert"
 
 
 def test_radii_use_the_additions_of_the_device(

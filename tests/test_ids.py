@@ -25,7 +25,7 @@ from expunge.private_model.subjects import (
     person,
     row_name,
 )
-from expunge.rights.spelling import LONGEST
+from expunge.rights.spelling import LONGEST, is_plain, spell, word_objection
 
 pa: Any = import_module("pyarrow")  # it ships no types
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
@@ -145,6 +145,18 @@ class TestPerson:
 
     def test_date_is_taken_as_it_prints(self) -> None:
         assert person(datetime.date(2024, 2, 29)) == "2024-02-29"
+
+    @given(st.text(st.characters(max_codepoint=0x17F)))
+    def test_is_itself_where_it_is_plain(self, word: str) -> None:
+        if is_plain(word):
+            assert person(word) == spell(word) == word
+            assert word_objection(word) is None
+        assert not is_plain(f" {word}")
+        assert not is_plain(f"{word}\n")
+
+    @pytest.mark.parametrize("length", [1, 2, LONGEST, LONGEST + 1])
+    def test_is_plain_up_to_the_longest(self, length: int) -> None:
+        assert is_plain("a" * length) == (length <= LONGEST)
 
     @given(st.text())
     def test_spelling_stays(self, text: str) -> None:

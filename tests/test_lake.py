@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expunge.exceptions import InvalidInput, Unsupported
+from expunge import Budget
+from expunge.exceptions import CapacityExceeded, InvalidInput, Unsupported
 from expunge.ledger import Receipt, check_receipt
 from expunge.long import open_npy
 from expunge.long.source import SourceTable
@@ -281,3 +282,34 @@ def test_features_keep_their_names(tmp_path: Path, lake: Path) -> None:
         fit_lake(registry, lake, "kept", keep_rows="registry")
         for name in ("late", "kept"):
             assert registry.model(name).feature_names_in_.tolist() == list(NAMES)
+
+
+def test_what_does_not_fit_without_a_look_waits(tmp_path: Path, lake: Path) -> None:
+    """Where rows are never read again, and the budget is too small without that."""
+    columns = make_lake(lake)
+    budget = Budget(epsilon=1.0, delta=1e-5, sigma=1e-5)
+    with Registry.create(tmp_path / "registry") as registry:
+        for name, keep in (("late", "lake"), ("never", "never")):
+            with open_lake(lake) as table:
+                kept = Lake(table, keep_rows=keep)  # type: ignore[arg-type]
+                registry.fit(name, model(budget=budget), kept)
+        before = theta(registry, "never")
+        with pytest.raises(CapacityExceeded):
+            registry.forget(["person 3"])
+        (waiting,) = registry.status().pending
+        assert np.array_equal(theta(registry, "never"), before)
+        assert [one.number for one in registry.status().models] == [1, 1]
+        registry.models.remove("never")
+        assert registry.forget(["person 3"], waiting.request)
+        require_close(registry, "late", retrained(columns, "person 3"))
+
+
+def test_a_file_that_changes_before_the_fit(tmp_path: Path, lake: Path) -> None:
+    with Registry.create(tmp_path / "registry") as registry:
+        for keep in ("lake", "never", "registry"):
+            with open_lake(lake) as table:
+                touch(lake / "0.parquet")
+                kept = Lake(table, keep_rows=keep)
+                with pytest.raises(InvalidInput, match="file 0 changed, or is gone"):
+                    registry.fit("late", model(), kept)
+        assert registry.models.names() == []

@@ -12,6 +12,7 @@ from expunge.cli.common import DONE, WRONG_INPUT
 from expunge.display.progress import ProgressBar
 from expunge.registry import Registry
 from tests.calling import call, whole
+from tests.clusters import local_client
 from tests.lakes import make_lake, theta
 from tests.long_tables import NAMES
 
@@ -71,7 +72,25 @@ def test_columns_can_be_left_out(lake: Path) -> None:
     assert "--drop colour: the files have no such column" in refused.err
 
 
+def test_workers_of_a_cluster_can_fit(lake: Path) -> None:
+    about = (lake, *ABOUT, "--keep-rows", "lake")
+    with local_client(1, threads_per_worker=2, processes=False) as client:
+        address = client.scheduler.address.replace("tcp://", "dask://")
+        done = call("fit", "there", *about, "--engine", address)
+    assert done.code == DONE, done.err
+    assert call("fit", "here", *about).code == DONE
+    with registry() as found:
+        assert np.array_equal(theta(found, "there"), theta(found, "here"))
+        found.forget(["person 3"])
+        assert np.array_equal(theta(found, "there"), theta(found, "here"))
+
+
 BAD = {
+    "rows in memory": (
+        "keep_rows='registry' reads",
+        ("--keep-rows", "registry", "--engine", "dask://127.0.0.1:1"),
+    ),
+    "no cluster": ("engine='nowhere'; give dask://", ("--engine", "nowhere")),
     "missing column": ("no column 'size' in the table", ("--target", "size")),
     "schema": ("--schema is for a table in memory", ("--schema", "lake")),
     "too little memory": ("too little for blocks", ("--memory", "1")),

@@ -20,11 +20,11 @@ from tests.lakes import (
     retrained,
     theta,
 )
-from tests.registries import A_REQUEST, require_consistent
+from tests.registries import A_REQUEST, ask, require_consistent
 from tests.users import killed_at
 
 N_ROWS = 600
-PERSON, LATER = "person 3", "person 150"
+PERSON, OTHER, LATER = "person 3", "person 60", "person 150"
 
 
 @pytest.fixture
@@ -66,13 +66,15 @@ def test_a_restore_forgets_again(tmp_path: Path, lake: Path) -> None:
         require_consistent(registry)
 
 
+@pytest.mark.parametrize("right", ["erase", "restrict"])
 def test_rows_that_a_rewrite_dropped_empty_the_model(
-    tmp_path: Path, lake: Path
+    tmp_path: Path, lake: Path, right: str
 ) -> None:
     columns = make_lake(lake, N_ROWS)
     folder, backup = tmp_path / "registry", back_up(tmp_path, lake)
     with Registry.open(folder) as registry:
-        registry.forget([PERSON])
+        ask(registry, right, PERSON)  # type: ignore[arg-type]
+        registry.forget([OTHER])  # who is restricted stays in the file
         assert registry.lake.rewrite("late") == 1
     lose(folder, backup)
     with Registry.restore(folder, backup) as registry:
@@ -80,12 +82,12 @@ def test_rows_that_a_rewrite_dropped_empty_the_model(
         assert held[LATER] == ("memory",) and "late" not in held[PERSON]
         with pytest.raises(ScheduleExhausted, match="fit it again"):
             registry.model("late")
-        require_close(registry, "memory", retrained(columns, PERSON))
+        require_close(registry, "memory", retrained(columns, PERSON, OTHER))
         with open_lake(lake) as table:
             registry.models.refit("late", model(), table, without_forgotten=True)
-        require_close(registry, "late", retrained(columns, PERSON))
+        require_close(registry, "late", retrained(columns, PERSON, OTHER))
         registry.forget([LATER])
-        require_close(registry, "late", retrained(columns, PERSON, LATER))
+        require_close(registry, "late", retrained(columns, PERSON, OTHER, LATER))
 
 
 def test_a_backup_from_after_a_rewrite_goes_on(tmp_path: Path, lake: Path) -> None:

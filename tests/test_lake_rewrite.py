@@ -15,8 +15,11 @@ import pytest
 
 from expunge.exceptions import InvalidInput
 from expunge.long import rewriting
+from expunge.long.parquet import Identity
 from expunge.long.rewriting import put_in_place, write_draft
+from expunge.long.source import Version
 from expunge.registry import NewRows, Registry
+from expunge.registry.lake.rewriting import Reader
 from tests.lakes import (
     fit_lake,
     fit_memory,
@@ -29,7 +32,7 @@ from tests.lakes import (
     touch,
 )
 from tests.long_tables import make_columns
-from tests.registries import ask, private_model_of, require_consistent
+from tests.registries import ask, hold, private_model_of, require_consistent
 from tests.users import killed_at
 
 GONE = ("person 0", "person 3", "person 499", "person 1500")
@@ -184,8 +187,8 @@ def test_a_row_that_another_model_uses_stays(tmp_path: Path, lake: Path) -> None
         assert registry.lake.rewrite("late") == 1
         # person 5 is in use by the other model; person 6 left both.
         assert people_in(lake) == {*columns.subjects} - {"person 6"}
-        assert registry.lake.status("late").n_to_rewrite == 1
-        assert registry.lake.status("other").n_to_rewrite == 0
+        for name in ("late", "other"):
+            assert registry.lake.status(name).n_to_rewrite == 0
         registry.forget(["person 5", "person 7"])
         require_close(
             registry, "other", retrained(columns, "person 5", "person 6", "person 7")
@@ -199,41 +202,31 @@ def test_a_row_that_another_model_uses_stays(tmp_path: Path, lake: Path) -> None
             require_close(registry, name, retrained(columns, *gone))
 
 
-def test_rows_of_people_who_did_not_leave_stay(tmp_path: Path, lake: Path) -> None:
-    """The registry has rows of them by now, but not what else is in the files."""
+def test_who_did_not_leave_stays_in_the_files(tmp_path: Path, lake: Path) -> None:
+    """Restricted, held, with more rows or corrected ones: until they are erased."""
     columns = make_lake(lake)
-    people = ["person 8", "person 9", "person 11", "person 12"]
-    mine = [row for row, one in enumerate(columns.subjects) if one == "person 11"]
-    corrected = NewRows(
-        named(columns.X[mine] + 0.5), columns.words[mine], columns.weight[mine]
-    )
+    others = ("person 8", "person 9", "person 10", "person 11")
     with Registry.create(tmp_path / "registry") as registry:
         fit_lake(registry, lake)
         ask(registry, "restrict", "person 8")
-        new: dict[str, Any] = {"subjects": ["person 9"], "sample_weight": np.ones(1)}
-        registry.add("late", named(columns.X[:1]), columns.words[:1], **new)
-        ask(registry, "rectify", "person 11", rows={"late": corrected})
-        ask(registry, "restrict", "person 12")
-        ask(registry, "lift", "person 12")
-        # A model that was fitted since leaves a restricted person out.
-        with open_lake(lake) as table:
-            registry.fit("other", model(), table, without_forgotten=True)
-        for name in ("late", "other"):
-            assert registry.lake.status(name).n_to_rewrite == 0
-            assert registry.lake.rewrite(name) == 0
-        assert people_in(lake) == {*columns.subjects}
-        registry.forget(["person 800"])
+        hold(registry, "person 9", until="2999-01-01")
+        X, y, weight = named(columns.X[:1]), columns.words[:1], columns.weight[:1]
+        of_rows: Any = {"subjects": ["person 10"], "sample_weight": weight}
+        registry.add("late", X, y, **of_rows)
+        rows = {"late": NewRows(X, y, weight)}
+        ask(registry, "rectify", "person 11", rows=rows)
+        assert registry.lake.status("late").n_to_rewrite == 0
+        assert registry.lake.rewrite("late") == 0
+        registry.forget(["person 12"])
         assert registry.lake.rewrite("late") == 1
-        assert people_in(lake) == {*columns.subjects} - {"person 800"}
-        for number, one in enumerate(people, 1):
-            registry.forget([one])
-            assert registry.lake.rewrite("late") == 1
-            gone = {"person 800", *people[:number]}
-            assert people_in(lake) == {*columns.subjects} - gone
-        for name in ("late", "other"):
-            assert registry.lake.status(name).n_to_rewrite == 0
-            registry.models.reanchor(name)
-            require_close(registry, name, retrained(columns, *gone))
+        assert people_in(lake) == {*columns.subjects} - {"person 12"}
+        ask(registry, "lift", "person 8")
+        ask(registry, "end-hold", "person 9")
+        registry.forget([one for one in others if one != "person 9"])
+        assert registry.lake.rewrite("late") == 1
+        assert people_in(lake) == {*columns.subjects} - {*others, "person 12"}
+        registry.models.reanchor("late")
+        require_close(registry, "late", retrained(columns, *others, "person 12"))
 
 
 def test_whole_files_and_blocks_can_leave(tmp_path: Path, lake: Path) -> None:
@@ -378,3 +371,17 @@ def test_a_killed_rewrite_goes_on(tmp_path: Path, first: int) -> None:
         n_killed += 1
         place += STRIDE
     assert n_killed > 3
+
+
+def test_numbers_of_dropped_rows_are_those_of_the_fit() -> None:
+    rng = np.random.default_rng(5)
+    identity = Identity(1, 2, b"")
+    for _ in range(200):
+        n_rows = int(rng.integers(1, 30))
+        dropped = np.flatnonzero(rng.random(n_rows) < rng.random())
+        there = np.setdiff1d(np.arange(n_rows), dropped)
+        gone = np.flatnonzero(rng.random(len(there)) < 0.5)
+        absent = np.union1d(dropped, there[gone])
+        reader = Reader("late", 0, Version(identity, dropped), absent, True, "id")
+        assert np.array_equal(reader.unused, gone)
+        assert np.array_equal(reader.drop(gone, identity).dropped, absent)

@@ -475,3 +475,11 @@ def test_anderson_gives_up_with_the_best_point() -> None:
         lambda x: rotation @ x + 1.0, np.zeros(2), stop=lambda x: False
     )
     assert np.allclose(rotation @ found + 1.0, found, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 128, 200])
+def test_a_triangle_is_copied_by_panels(size: int, rng: np.random.Generator) -> None:
+    matrix = rng.normal(size=(size, size))
+    found = Symmetric.from_dense(matrix).lower
+    assert found.flags.f_contiguous
+    np.testing.assert_array_equal(found, np.tril(matrix))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever holds the rows, one entry opens them, with the bits of rows in memory."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import polars as pl
 import pytest
 from scipy import sparse
 
-from expunge import LogisticRegression
-from expunge.exceptions import InvalidInput
+from expunge import L2, Logistic, LogisticRegression, Objective
+from expunge.exceptions import InvalidInput, Unsupported
 from expunge.linear_model.snapshots import private_model
 from expunge.long import open_table
 from tests.long_tables import NAMES, Columns, make_columns, make_table, write_files
@@ -116,6 +117,19 @@ def test_frames_are_checked_like_files() -> None:
         open_table(frame, target="label")
     with pytest.raises(InvalidInput, match="has a name that is no text"):
         open_table(frame.rename(columns={"f1": 1}), target="label")
+
+
+def test_rows_in_memory_do_not_travel_in_a_pickle() -> None:
+    columns = make_columns(3_000)
+    objective = Objective(Logistic(), L2(), 0.01)
+    frame = make_table(columns, columns.signs)
+    sparse_rows = sparse.csr_array(columns.X)
+    for table in (
+        open_table(frame, **NAMED),
+        open_table(sparse_rows, target=columns.signs),
+    ):
+        with table, pytest.raises(Unsupported, match="do not leave this process"):
+            pickle.dumps(table.rows(objective))
 
 
 def test_a_matrix_takes_arrays_and_no_names() -> None:

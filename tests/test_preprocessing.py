@@ -35,7 +35,13 @@ from expunge.preprocessing.description import (
     Preprocessing,
     Standardise,
 )
-from expunge.preprocessing.exact_sums import BLOCK, UNIT, ColumnSums, exact_sums
+from expunge.preprocessing.exact_sums import (
+    BLOCK,
+    MOST_KEYS,
+    UNIT,
+    ColumnSums,
+    exact_sums,
+)
 from expunge.preprocessing.features import Features
 from expunge.preprocessing.fitted import FittedPreprocessing
 from expunge.preprocessing.learning import (
@@ -252,12 +258,23 @@ def test_sums_are_exact(pairs: list[tuple[float, float]], n_factors: int) -> Non
         assert Fraction(total, 2 ** (n_factors * UNIT)) == sum(products)
 
 
-def test_no_limb_overflows() -> None:
+@pytest.mark.parametrize("n_factors", [1, 2, 3])
+def test_no_limb_overflows(n_factors: int) -> None:
     largest = np.full(BLOCK + 3, np.nextafter(2.0, 1.0))
     (total,) = exact_sums(
-        [largest] * 3, np.zeros(len(largest), dtype=np.intp), n_bins=1
+        [largest] * n_factors, np.zeros(len(largest), dtype=np.intp), n_bins=1
     )
-    assert Fraction(total, 2 ** (3 * UNIT)) == len(largest) * Fraction(largest[0]) ** 3
+    term = Fraction(largest[0]) ** n_factors
+    assert Fraction(total, 2 ** (n_factors * UNIT)) == len(largest) * term
+
+
+def test_sums_of_many_bins_are_exact(rng: np.random.Generator) -> None:
+    values = np.ldexp(rng.normal(size=3_000), rng.integers(-900, 900, size=3_000))
+    bins = rng.permutation(np.arange(3_000) % 1_000)
+    assert 1_000 * 1_000 > MOST_KEYS
+    for place, total in enumerate(exact_sums([values], bins, n_bins=1_000)):
+        own = sum(map(Fraction, values[bins == place].tolist()))
+        assert Fraction(total, 2**UNIT) == own
 
 
 def test_scaler_is_scikit_learns(rng: np.random.Generator) -> None:

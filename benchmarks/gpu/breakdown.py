@@ -2,6 +2,7 @@
 """Where the time of a fit goes: pass by pass, and what is computed in memory."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
 from time import perf_counter
@@ -11,6 +12,7 @@ from expunge.core.arrays import Vector
 from expunge.core.blocks import SymmetricMatrix
 from expunge.core.rows import Rows, RowSource, Terms, Value
 from expunge.gpu import DeviceRows
+from expunge.gpu.algebra import DeviceAlgebra
 from expunge.gpu.device import load_torch
 from expunge.gpu.functions import weighted_gram
 from expunge.private_model.model import PrivateModel
@@ -50,6 +52,10 @@ class TimedRows(RowSource):
         """Yield what a term makes of each block; nobody times it."""
         return self._rows.map_blocks(term)
 
+    def algebra(self) -> AbstractContextManager[None]:
+        """Return what factors matrices where the rows lie."""
+        return self._rows.algebra()
+
     def recode(self, code: Callable[[Vector], Vector]) -> "TimedRows":
         """Return the rows with other labels."""
         return TimedRows(self._rows.recode(code))
@@ -83,16 +89,20 @@ def break_down(objective: Objective, rows: DeviceRows) -> Table:
     return Table(("passes of a fit, in order", "number", "ms", "longest, ms"), lines)
 
 
-def time_algebra(matrix: SymmetricMatrix, rows: RowSource, *, n: int) -> Table:
-    """Return what a fit does with its matrix in memory, in milliseconds each."""
+def time_algebra(matrix: SymmetricMatrix, rows: DeviceRows, *, n: int) -> Table:
+    """Return what a fit does with its matrix, in memory and there, in milliseconds."""
+    there = DeviceAlgebra(load_torch().device(rows.device))
+    lower = matrix.blocks[0].lower
     factor, v = matrix.cholesky(), matrix.diagonal.copy()
     actions: dict[str, Callable[[], object]] = {
+        "Cholesky on the device, there and back": lambda: there.factor(lower),
+        "inverse on the device, there and back": lambda: there.invert(lower),
         "Cholesky": matrix.cholesky,
         "inverse of the factor": factor.inverse,
         "product with a vector": lambda: matrix @ v,
         "solution with the factor": lambda: factor.solve(v),
     }
-    return _table("in memory, each", actions, rows, n=n)
+    return _table("in memory but for the first two", actions, rows, n=n)
 
 
 def bare_product(rows: DeviceRows, *, n: int) -> float:

@@ -19,7 +19,9 @@ one.
 import errno
 import os
 import re
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,6 +37,7 @@ READ_WRITE = os.R_OK | os.W_OK
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 OWNER_ALONE, ANYONE = 0o600, 0o666  # the latter less the umask
 OWNERS_FOLDER = 0o700
+SCRATCH = "expunge-"
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 # A database that waits for its place may have files of its own beside it.
 LEFTOVER = re.compile(
@@ -260,6 +263,55 @@ def give_to_folder_owner(descriptor: int, folder: Path) -> None:
     there = folder.stat()
     if there.st_uid != 0:
         os.fchown(descriptor, there.st_uid, there.st_gid)
+
+
+def make_scratch_folder(parent: Path | None) -> tuple[Path, int]:
+    """Make a folder for the owner alone, under a name that nobody can foresee.
+
+    It is locked until the descriptor beside it is closed, so that those which killed
+    processes left can be recognised: they are deleted here. ``parent`` is the system's
+    temporary folder if not given.
+    """
+    place = Path(tempfile.gettempdir()) if parent is None else parent
+    _delete_scratch(place)
+    folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=place))
+    # Nobody looks at the lock before it is held.
+    descriptor = open_new(folder / ".lock")
+    (folder / ".lock").rename(folder / "lock")
+    return folder, descriptor
+
+
+def delete_scratch_folder(folder: Path, descriptor: int) -> None:
+    """Delete a scratch folder, and give up its lock."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(descriptor)
+
+
+@contextmanager
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Lend a scratch folder, and delete it afterwards."""
+    folder, descriptor = make_scratch_folder(parent)
+    try:
+        yield folder
+    finally:
+        delete_scratch_folder(folder, descriptor)
+
+
+def _delete_scratch(place: Path) -> None:
+    """Delete the scratch folders of this user that no living process has."""
+    if os.name != "posix":
+        return
+    for entry in os.scandir(place):
+        try:
+            mine = entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+            if not (entry.name.startswith(SCRATCH) and mine):
+                continue
+            descriptor = os.open(Path(entry, "lock"), os.O_RDWR | NO_LINKS)
+        except OSError:  # not one of ours, not ready, or gone meanwhile
+            continue
+        if _lock(descriptor):
+            shutil.rmtree(entry, ignore_errors=True)
+        os.close(descriptor)
 
 
 def is_allowed(path: Path, rights: int) -> bool:

@@ -5,10 +5,11 @@ Blocks are short, so that small problems have many. Models of files, here or on 
 cluster, must also have the bits of the same model in memory.
 """
 
+import atexit
 import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from expunge.cluster import dask_rows
 from expunge.core import rows as core_rows
 from expunge.gpu import rows as device_rows
 from expunge.long import open_parquet
+from tests.clusters import local_client
 
 from . import draws
 from .crowds import Crowd
@@ -42,6 +44,8 @@ from .peek import draft_of, erased_on_device
 SHORT, SHORT_THERE, GROUP = 8, 16, 4
 REQUESTS = 5
 PERSON = RequestMaker("person")
+OPEN = ExitStack()
+atexit.register(OPEN.close)
 NEEDS = {"device": "torch", "dask": "distributed"}
 
 
@@ -181,13 +185,6 @@ def _table(rng: Generator, task: Task) -> Iterator[Any]:
 
 @cache
 def _client() -> Any:
-    """Return a client of a cluster in this process."""
-    distributed: Any = importlib.import_module("distributed")
-    cluster = distributed.LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        processes=False,
-        dashboard_address=None,
-        silence_logs=50,
-    )
-    return distributed.Client(cluster, set_as_default=False)
+    """Return a client of a cluster in this process, which ends with it."""
+    options = {"threads_per_worker": 2, "processes": False, "silence_logs": 50}
+    return OPEN.enter_context(local_client(1, **options))

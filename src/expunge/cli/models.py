@@ -186,7 +186,7 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
     @property
     def _is_long(self) -> bool:
         """Whether the table is read block by block."""
-        kept = self.keep_rows is KeepRows.registry
+        kept = self.keep_rows is KeepRows.registry and self.engine is None
         return not kept or len(self.files) > 1 or self.file.is_dir()
 
     def _fit_long(self) -> int:

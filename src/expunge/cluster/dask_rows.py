@@ -22,9 +22,8 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from ..core.arrays import Vector
+from ..core.linalg import one_thread
 from ..core.rows import Rows, RowSource, Terms, Value, pairwise_sum
 from ..exceptions import ExpungeError, InvalidInput, Unsupported, needing
 from .parcels import open_parcel, pack_parcel
@@ -37,9 +36,10 @@ Result = TypeVar("Result")
 
 PREFIX = "dask://"
 PATIENCE = 10  # seconds until a scheduler must have answered
-# Blocks of a task, a power of two: with fewer the scheduler works more than a worker.
-GROUP = 16
-# Tasks a worker may have waiting: their sums stay on the workers until they are added.
+# Blocks of a task, powers of two: with fewer the scheduler works more than a worker.
+GROUP, LARGEST_GROUP = 16, 256
+# Tasks a thread of a worker may have waiting: their sums stay there until they are
+# fetched, some at a time.
 WAITING = 8
 
 
@@ -129,23 +129,32 @@ class DaskRows(RowSource):
 
     def _map_groups(self, work: Callable[..., Any], term: Any) -> Iterator[Any]:
         """Yield what the workers make of each group of blocks, in order."""
-        begins = range(0, self._rows.n_blocks, GROUP)
+        n_blocks, options = self._rows.n_blocks, {"version": own_version()}
         with _clear_errors():
             # Sent once for a pass. What is scattered would be lost with its worker.
             packed = pack_parcel((self._rows, term))
             task = self._client.submit(_Task, packed, pure=False)
-            coming = (self._submit(work, task, begin=begin) for begin in begins)
-            n_threads = sum(self._client.nthreads().values())
-            waiting = deque(islice(coming, max(1, WAITING * n_threads)))
+            at_once = max(2, WAITING * sum(self._client.nthreads().values()))
+            size = _group_size(n_blocks, at_once)
+            coming = (
+                self._client.submit(work, task, group, **options, pure=False)
+                for group in (
+                    range(begin, min(begin + size, n_blocks))
+                    for begin in range(0, n_blocks, size)
+                )
+            )
+            waiting = deque(islice(coming, at_once))
             while waiting:
-                yield open_parcel(waiting.popleft().result())
-                waiting.extend(islice(coming, 1))
+                some = [waiting.popleft() for _ in range(-(-len(waiting) // 2))]
+                yield from map(open_parcel, self._client.gather(some))
+                waiting.extend(islice(coming, len(some)))
         self._rows.require_unchanged()
 
-    def _submit(self, work: Any, task: Any, *, begin: int) -> Future:
-        group = range(begin, min(begin + GROUP, self._rows.n_blocks))
-        version = own_version()
-        return self._client.submit(work, task, group, version=version, pure=False)
+
+def _group_size(n_blocks: int, n_tasks: int) -> int:
+    """Return how many blocks a task has: a power of two, for about so many tasks."""
+    wanted = 1 << max(0, (n_blocks // n_tasks).bit_length() - 1)
+    return min(max(GROUP, wanted), LARGEST_GROUP)
 
 
 def own_version() -> str:
@@ -181,7 +190,7 @@ def _sum_group(task: _Task, group: range, *, version: str) -> bytes:
 def _read_group(task: _Task, group: range, *, version: str) -> list[Any]:
     _require_version(version)
     rows, term = task.parts
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread:
         return [term(rows.read_block(number)) for number in group]
 
 
@@ -212,7 +221,7 @@ def map_jobs(
 def _run_job(task: _Task, job: bytes, *, version: str) -> bytes:
     """Return what the work makes of a job, on a worker."""
     _require_version(version)
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread:
         return pack_parcel(task.parts(open_parcel(job)))
 
 

@@ -13,12 +13,13 @@ decides when to stop.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from threading import get_ident
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +35,42 @@ SMALL_PRODUCT = 2048
 # Rows kept beside a triangle: folding them in then costs less than a product each. A
 # triangle of fewer columns is as quickly copied.
 MOST_RECENT, LARGE = 32, 256
+# Columns that are copied into another order at a time: they stay in the cache.
+PANEL = 64
 NO_FACTORS: Vector = np.zeros(0)
+NOT_DEFINITE = (
+    "the Hessian is not positive definite: some direction has no curvature; set ridge "
+    "> 0, or drop columns that repeat each other"
+)
 NOT_IN_TRAINING_DATA = (
     "the Hessian of the remaining rows is not positive definite; were all removed "
     "rows really in the training data? If so, retrain, or set ridge > 0"
 )
+
+
+class Algebra(Protocol):
+    """What factors matrices elsewhere than in memory, if they are large enough."""
+
+    def factor(self, lower: Matrix) -> Matrix | None:
+        """Return the Cholesky factor of a lower triangle, or None."""
+        ...
+
+    def invert(self, factor: Matrix) -> Matrix | None:
+        """Return the lower triangle of the inverse, from a factor, or None."""
+        ...
+
+
+_elsewhere: ContextVar[Algebra | None] = ContextVar("elsewhere", default=None)
+
+
+@contextmanager
+def algebra_by(other: Algebra) -> Iterator[None]:
+    """Let another than LAPACK factor matrices in the block."""
+    token = _elsewhere.set(other)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
 
 
 class Symmetric:
@@ -68,7 +100,14 @@ class Symmetric:
     @classmethod
     def from_dense(cls, matrix: Matrix) -> "Symmetric":
         """Return the symmetric matrix with this one's lower triangle."""
-        return cls(np.asfortranarray(np.tril(matrix)))
+        if len(matrix) <= PANEL:
+            return cls(np.asfortranarray(np.tril(matrix)))
+        lower = np.zeros(matrix.shape, order="F")
+        for begin in range(0, len(matrix), PANEL):
+            here, below = slice(begin, begin + PANEL), slice(begin + PANEL, None)
+            lower[here, here] = np.tril(matrix[here, here])
+            lower[below, here] = matrix[below, here]
+        return cls(lower)
 
     @property
     def lower(self) -> Matrix:
@@ -198,14 +237,15 @@ class Symmetric:
 
         With ``spend`` it takes over the memory of self, which is lost.
         """
+        other = _elsewhere.get()
+        factor = None if other is None else other.factor(self.lower)
+        if factor is not None:
+            return Cholesky(factor)
         factor, info = lapack.dpotrf(
             self.lower, lower=1, clean=1, overwrite_a=int(spend)
         )
         if info != 0:
-            raise NotPositiveDefinite(
-                "the Hessian is not positive definite: some direction has no "
-                "curvature; set ridge > 0, or drop columns that repeat each other"
-            )
+            raise NotPositiveDefinite(NOT_DEFINITE)
         return Cholesky(factor)
 
 
@@ -232,7 +272,10 @@ class Cholesky:
 
     def inverse(self) -> Symmetric:
         """Return the dense inverse of A."""
-        inverse, _ = lapack.dpotri(self.factor, lower=1)
+        other = _elsewhere.get()
+        inverse = None if other is None else other.invert(self.factor)
+        if inverse is None:
+            inverse, _ = lapack.dpotri(self.factor, lower=1)
         return Symmetric(inverse)
 
 

@@ -30,7 +30,7 @@ of the additions *within* a block is that of BLAS.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, ClassVar, Self, TypeVar
@@ -99,6 +99,10 @@ class RowSource(ABC):
             "preprocessing needs rows in memory or in files, and these are "
             f"{type(self).__name__}; leave the engine out"
         )
+
+    def algebra(self) -> AbstractContextManager[None]:
+        """Return a context in which matrices are factored where the rows lie."""
+        return nullcontext()
 
     def followed_by(self, added: "Rows") -> "RowSource":
         """Return the rows, and after them these, where a source takes in others."""

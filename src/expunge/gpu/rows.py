@@ -12,6 +12,7 @@ paper: sums on a device").
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -19,9 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ..core.arrays import Index, Private, Vector
+from ..core.linalg import algebra_by
 from ..core.objective import Objective, check_weights
 from ..core.rows import Largest, Rows, RowSource, Terms, Value, pairwise_sum
 from ..exceptions import InvalidInput, Unsupported
+from .algebra import DeviceAlgebra
 from .arrays import DeviceArray
 from .device import load_torch, report_memory, require_device, require_memory
 
@@ -106,6 +109,10 @@ class DeviceRows(Private, RowSource):
         with report_memory(self._X.device):
             found = pairwise_sum(self.map_blocks(term))
             return type(found)(map(_to_host, found))
+
+    def algebra(self) -> AbstractContextManager[None]:
+        """Return a context in which wide matrices are factored on the device."""
+        return algebra_by(DeviceAlgebra(self._X.device))
 
     def recode(self, code: Callable[[Vector], Vector]) -> "DeviceRows":
         """Return the rows with what ``code`` makes of their labels, in memory."""

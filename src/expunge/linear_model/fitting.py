@@ -148,6 +148,7 @@ def fit_copy(
     subjects: Iterable[object] | None,
     sample_weight: ArrayLike | None,
     scope: Scope,
+    engine: Any = None,
 ) -> Snapshot:
     """Fit a copy of an estimator, which stays as it is; return the snapshot."""
     require_known(estimator)
@@ -156,7 +157,7 @@ def fit_copy(
     require_weights(before, weighted or None)
     fresh = clone(estimator)
     of_rows = {"subjects": subjects, "sample_weight": sample_weight}
-    prepared = prepare_fit(fresh, X, y, **of_rows)
+    prepared = prepare_fit(fresh, X, y, engine=engine, **of_rows)
     if before is not None:
         prepared = prepared.with_pair(before.pair)
     fit_prepared(fresh, prepared, scope=scope, before=before)

@@ -256,12 +256,14 @@ def find_owners(
         )
     places: dict[Any, int] = {}
     codes = np.array([places.setdefault(one, len(places)) for one in ids.tolist()])
-    for number, one in enumerate(places):
-        reason = objection(one)
-        if reason is not None:
-            first = begin + int(np.flatnonzero(codes == number)[0])
-            raise InvalidInput(
-                f"the subject in {table.locate(first)} (counted from 0) cannot be the "
-                f"id of a person: {reason}"
-            )
-    return owners_of(list(places), len(places)), codes.astype(np.intp)
+    try:
+        return owners_of(list(places), len(places)), codes.astype(np.intp)
+    except InvalidInput:
+        for number, reason in enumerate(map(objection, places)):
+            if reason is not None:
+                first = begin + int(np.flatnonzero(codes == number)[0])
+                raise InvalidInput(
+                    f"the subject in {table.locate(first)} (counted from 0) cannot be "
+                    f"the id of a person: {reason}"
+                ) from None
+        raise

@@ -5,7 +5,7 @@ They are sliced block by block and never copied whole. Sparse blocks stay sparse
 arrays of such a matrix may be memory maps.
 """
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from scipy import sparse
 
 from ..core.objective import sparse_design
 from ..core.rows import BLOCK_ROWS
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import names_of, take_column, to_numbers
 from .memory import BLOCKS_AT_ONCE
 from .parquet import Columns, require_columns
@@ -24,6 +24,13 @@ ENTRY_BYTES = 16  # of a sparse matrix: a number and its column
 
 class _Held(RawTable):
     """A table that no file holds, or none that we know of."""
+
+    def __getstate__(self) -> NoReturn:
+        """Refuse to be pickled: it would take all rows along."""
+        raise Unsupported(
+            "the rows of this table are in memory, and do not leave this process; "
+            "write them to Parquet files for other processes to read"
+        )
 
     def require_unchanged(self) -> None:
         """Trust the caller: what is in memory cannot be compared with what it was."""

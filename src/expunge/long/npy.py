@@ -58,9 +58,13 @@ class FileArray:
 
     def zero(self, begin: int, end: int) -> None:
         """Overwrite the rows from one position to another with zeros, on disk."""
+        self.write(begin, bytes((end - begin) * self.row_bytes))
+
+    def write(self, begin: int, content: bytes) -> None:
+        """Overwrite rows from a position on, on disk."""
         with self.path.open("r+b", buffering=0) as file:
             file.seek(self.offset + begin * self.row_bytes)
-            file.write(bytes((end - begin) * self.row_bytes))
+            file.write(content)
 
 
 def open_array(given: Any, name: str) -> Any:

@@ -3,8 +3,8 @@
 
 A tag is 16 bytes of keyed BLAKE2b of the id; without the key, which stays in memory,
 it says nothing. Tags spread evenly, so their first byte divides the rows among 256
-small files: a person is found by reading one of them. Erasing a row overwrites its tag
-and its position.
+small files, and the second each file into 256 parts: a person is found by reading one
+of them. Erasing a row overwrites its tag and its position.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,6 @@ BUCKETS = 256
 WRITTEN_AT_ONCE = 1 << 16  # rows that are noted before 256 files are opened
 ENTRY = np.dtype([("tag", "<u8", (2,)), ("position", "<i8")])
 NOWHERE = -1  # the position of an entry that was erased
-NOBODY = np.array([((0, 0), NOWHERE)], dtype=ENTRY).tobytes()
 
 
 def tags_of(owners: Iterable[str], key: bytes) -> Iterator[bytes]:
@@ -78,7 +77,19 @@ class PeopleWriter:
         self._write_pending()
         self._tags.close()
         tags = FileArray(self._folder / "tags", 0, np.dtype("<u8"), (self._n_rows, 2))
-        return People(self._folder, self._key, tags)
+        begins = np.stack([self._arrange(bucket) for bucket in range(BUCKETS)])
+        return People(self._folder, self._key, tags=tags, begins=begins)
+
+    def _arrange(self, bucket: int) -> Index:
+        """Bring the entries of a bucket into the order of its parts; return where."""
+        path, every = _bucket_path(self._folder, bucket), np.arange(BUCKETS + 1)
+        if not path.exists():
+            return np.zeros_like(every)
+        entries = np.fromfile(path, dtype=ENTRY)
+        parts = _part(entries["tag"])
+        order = np.argsort(parts, kind="stable")
+        entries[order].tofile(path)
+        return np.searchsorted(parts[order], every)
 
     def close(self) -> None:
         """Close the file that is open."""
@@ -88,17 +99,20 @@ class PeopleWriter:
 class People(Private):
     """The index: positions by person, and tags by position."""
 
-    __slots__ = ("_folder", "_key", "_tags")
+    __slots__ = ("_begins", "_folder", "_key", "_tags")
 
-    def __init__(self, folder: Path, key: bytes, tags: FileArray) -> None:
+    def __init__(
+        self, folder: Path, key: bytes, *, tags: FileArray, begins: Index
+    ) -> None:
         self._folder = folder
         self._key = key
         self._tags = tags
+        self._begins = begins
 
     def find(self, owner: str) -> Index:
         """Return the sorted positions of a person's rows; none if there are none."""
         tag = np.frombuffer(next(tags_of([owner], self._key)), "<u8")
-        entries = self._read(int(_bucket(tag[None, :])[0]))
+        _, entries = self._read(tag[None, :])
         theirs = entries[(entries["tag"] == tag).all(axis=1)]["position"]
         return np.sort(theirs[theirs != NOWHERE]).astype(np.intp)
 
@@ -108,13 +122,12 @@ class People(Private):
 
     def erase(self, positions: Index) -> None:
         """Overwrite what is noted of these rows; doing it twice changes nothing."""
-        buckets = np.unique(_bucket(self._tags_at(positions)))
-        for bucket in buckets.tolist():
-            gone = np.isin(self._read(bucket)["position"], positions)
-            with _bucket_path(self._folder, bucket).open("r+b") as file:
-                for place in np.flatnonzero(gone).tolist():
-                    file.seek(place * ENTRY.itemsize)
-                    file.write(NOBODY)
+        for tag in np.unique(self._tags_at(positions), axis=0):
+            part, entries = self._read(tag[None, :])
+            gone = np.isin(entries["position"], positions)
+            entries["tag"][gone] = 0
+            entries["position"][gone] = NOWHERE
+            part.write(0, entries.tobytes())
         for begin, end in runs_of(np.unique(positions)):
             self._tags.zero(begin, end)
 
@@ -124,12 +137,15 @@ class People(Private):
         parts = [self._tags.read(begin, end) for begin, end in runs]
         return np.concatenate(parts) if parts else np.empty((0, 2), np.uint64)
 
-    def _read(self, bucket: int) -> NDArray[Any]:
-        """Return the entries of a bucket."""
+    def _read(self, tag: NDArray[Any]) -> tuple[FileArray, NDArray[Any]]:
+        """Return the part of a bucket that a tag belongs to, and its entries."""
+        bucket, part = int(_bucket(tag)[0]), int(_part(tag)[0])
+        begin, end = self._begins[bucket, part : part + 2].tolist()
         path = _bucket_path(self._folder, bucket)
-        if not path.exists():
-            return np.empty(0, dtype=ENTRY)
-        return np.fromfile(path, dtype=ENTRY)
+        found = FileArray(path, begin * ENTRY.itemsize, ENTRY, (end - begin,))
+        if begin == end:
+            return found, np.empty(0, dtype=ENTRY)
+        return found, found.read(0, end - begin)
 
 
 def find_all(people: People, owners: Iterable[str]) -> tuple[Index, set[str]]:
@@ -148,6 +164,11 @@ def find_all(people: People, owners: Iterable[str]) -> tuple[Index, set[str]]:
 def _bucket(tags: NDArray[Any]) -> Index:
     """Return the bucket of each tag: its first byte."""
     return (tags[:, 0] & np.uint64(BUCKETS - 1)).astype(np.intp)
+
+
+def _part(tags: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the part of its bucket that each tag belongs to: its second byte."""
+    return (tags[:, 0] >> np.uint64(8)).astype(np.uint8)
 
 
 def _bucket_path(folder: Path, bucket: int) -> Path:

@@ -84,18 +84,19 @@ class RawColumns:
 
     def __call__(self, rows: Rows) -> Rows:
         """Return the raw rows."""
-        X, parts = np.asarray(rows.X), []
-        for column, place, numbers in zip(
-            self.columns, self.places, self.numbers, strict=True
+        X = np.asarray(rows.X)
+        raw = X[:, self.places] + 0.0  # numbers as columns read them: no minus zero
+        for k, (column, numbers) in enumerate(
+            zip(self.columns, self.numbers, strict=True)
         ):
-            values = X[:, place]
-            if numbers is None:
-                parts.append(column.read(_Table({str(column.source): values})))
-            else:
+            values = X[:, self.places[k]]
+            if numbers is not None:
                 last = len(numbers) - 1
                 codes = np.where(np.isnan(values), last, values).astype(np.intp)
-                parts.append(numbers[codes])
-        return Rows(np.column_stack(parts), rows.y, rows.weight)
+                raw[:, k] = numbers[codes]
+            elif column.kind != "number":
+                raw[:, k] = column.read(_Table({str(column.source): values}))
+        return Rows(raw, rows.y, rows.weight)
 
 
 def learn_recipe(

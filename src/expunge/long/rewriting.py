@@ -19,7 +19,8 @@ import numpy as np
 from ..core.arrays import Index
 from ..disk import hidden_path, open_new, sync_folder
 from ..exceptions import InvalidInput
-from .parquet import Identity, import_arrow_errors, import_parquet
+from ..private_model.subjects import person
+from .parquet import BUFFER_BYTES, Identity, import_arrow_errors, import_parquet
 
 
 def draft_path(path: Path) -> Path:
@@ -68,10 +69,24 @@ def _explain(draft: Path) -> Iterator[None]:
         ) from None
 
 
+def read_owners_at(path: Path, subject: str, *, rows: Index) -> list[str]:
+    """Return who owns some rows of a file, which are sorted and counted from 0."""
+    parquet, found = import_parquet(), []
+    with parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
+        begin = 0
+        for batch in file.iter_batches(columns=[subject], use_threads=False):
+            some = slice(*np.searchsorted(rows, [begin, begin + batch.num_rows]))
+            found += batch.column(0).take(rows[some] - begin).to_pylist()
+            begin += batch.num_rows
+    return [person(one) for one in found]
+
+
 def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
     """Write the other rows of a file to a new one, group by group."""
+    pa: Any = import_module("pyarrow")
     parquet = import_parquet()
-    with parquet.ParquetFile(path, pre_buffer=False) as old:
+    small = {"buffer_size": BUFFER_BYTES, "pre_buffer": False}
+    with parquet.ParquetFile(path, **small) as old:
         schema, n_left = old.schema_arrow, old.metadata.num_rows - len(gone)
         _require_plain_dictionaries(schema)
         with (
@@ -86,10 +101,12 @@ def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
                 stay[gone[some] - begin] = False
                 begin += len(group)
                 if not stay.all():
-                    group = group.filter(import_module("pyarrow").array(stay))
+                    group = group.filter(pa.array(stay))
                 if len(group):
                     group = _without_unused_words(group)
                     new.write_table(group, row_group_size=len(group))
+                del group
+                pa.default_memory_pool().release_unused()
     with draft.open("rb") as written_file:
         os.fsync(written_file.fileno())
     with parquet.ParquetFile(draft, pre_buffer=False) as new:

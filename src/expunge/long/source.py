@@ -107,7 +107,7 @@ class Source(Private):
         return np.asarray(self.absent[some] - begin)
 
     def files_to_rewrite(self) -> list[int]:
-        """Return the numbers of files that hold, or may hold, absent rows."""
+        """Return the numbers of files that may hold rows of people who left."""
         return [
             number
             for number, file in enumerate(self.files)

@@ -7,8 +7,6 @@ fitted to it last: an earlier one would add rows that the later one forgot.
 """
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Private, Vector
 from ..core.objective import Objective
 from ..core.rows import BLOCK_ROWS
+from ..disk import delete_scratch_folder, make_scratch_folder
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..preprocessing.columns import Recipe
@@ -64,9 +63,8 @@ class LongTable(Private):
         on_progress: OnProgress = be_silent,
     ) -> None:
         place = None if folder is None else Path(folder)
-        # Made for its owner alone (mode 0700), under a name that nobody can foresee.
-        private = Path(tempfile.mkdtemp(prefix="expunge-", dir=place))
-        self._finalizer = weakref.finalize(self, shutil.rmtree, private, True)
+        private, lock = make_scratch_folder(place)
+        self._finalizer = weakref.finalize(self, delete_scratch_folder, private, lock)
         key = random_bytes(SECRET_BYTES) if owned else None
         # Smaller steps keep what is decoded near the processor.
         step = min(rows_at_once, 8 * BLOCK_ROWS)

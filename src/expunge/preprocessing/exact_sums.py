@@ -37,6 +37,7 @@ N_LIMBS = 4
 BLOCK = 2**16
 CHUNK = 2**20  # entries of a dense design that are laid out at a time
 ROOT_BITS = 256  # of what a square root is taken of, at least
+MOST_KEYS = 2**18  # of a table with a place for each, which saves sorting
 FEW = 8  # rows that are summed faster one by one
 
 STRANGERS = (
@@ -182,15 +183,31 @@ def _add_block(totals: list[int], factors: Sequence[Vector], *, bins: Index) -> 
     for factor in factors[1:]:
         more, powers = _limbs(factor)
         limbs, exponents = _product(limbs, more), exponents + powers
-    order = np.lexsort((exponents, bins))
-    bins, exponents = bins[order], exponents[order]
-    new = (np.diff(bins) != 0) | (np.diff(exponents) != 0)
-    starts = np.flatnonzero(np.concatenate([[True], new]))
-    sums = np.add.reduceat(limbs[:, order], starts, axis=1)
-    groups = zip(bins[starts], exponents[starts].tolist(), sums.T.tolist(), strict=True)
-    for place, exponent, parts in groups:
+    first, low = int(bins.min()), int(exponents.min())
+    width = int(exponents.max()) - low + 1
+    keys = (bins - first) * width + (exponents - low)
+    groups, sums = _sum_groups(limbs, keys, small=len(factors) < 3)
+    for group, parts in zip(groups.tolist(), sums.T.tolist(), strict=True):
         value = sum(part << (LIMB_BITS * i) for i, part in enumerate(parts))
-        totals[place] += value << exponent
+        totals[first + group // width] += value << (low + group % width)
+
+
+def _sum_groups(
+    limbs: NDArray[np.int64], keys: Index, *, small: bool
+) -> tuple[Index, NDArray[np.int64]]:
+    """Return the keys that there are, and the sums of the limbs of each.
+
+    The limbs of one or two factors are ``small``: a block of them, each below 2^30,
+    adds up to less than 2^46, which doubles hold exactly.
+    """
+    if small and int(keys.max()) < MOST_KEYS:
+        groups = np.flatnonzero(np.bincount(keys))
+        parts = [np.bincount(keys, weights=part)[groups] for part in limbs]
+        return groups, np.stack(parts).astype(np.int64)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(keys) != 0]))
+    return keys[starts], np.add.reduceat(limbs[:, order], starts, axis=1)
 
 
 def _limbs(x: Vector) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -175,7 +175,8 @@ def fit_answer(
     if is_matrix_free(agreement.mechanism):
         answer = solve_wide(agreement, rows, start=start, decision="fitted")
     else:
-        solution = solve(agreement.objective, rows, start=start)
+        with rows.algebra():
+            solution = solve(agreement.objective, rows, start=start)
         require_converged(agreement.objective, rows, solution=solution)
         answer = _answer_at(agreement, rows, solution=solution, decision="fitted")
     return _require_within_tau(answer, agreement.budget)
@@ -192,7 +193,8 @@ def retrain_answer(
     if is_matrix_free(agreement.mechanism):
         answer = _retrain_wide(agreement, rows, start=start)
     else:
-        solution = retrain(agreement.objective_for(rows), rows, start=start)
+        with rows.algebra():
+            solution = retrain(agreement.objective_for(rows), rows, start=start)
         answer = _answer_at(agreement, rows, solution=solution, decision="retrained")
     return _require_within_tau(answer, agreement.budget)
 
@@ -393,7 +395,8 @@ def _answer_at(
     draft = Draft(summary.theta, solution.subgradient, measured)
     whole = keep_sums(initial_state(summary), summary, moment=True)
     radius = best_radius(whole, draft, remaining=rows, row_norm=agreement.row_norm)
-    state = agreement.mechanism.init(summary)
+    with rows.algebra():
+        state = agreement.mechanism.init(summary)
     return Answer(state, draft, radius, (decision,), solution.n_steps)
 
 

@@ -214,7 +214,9 @@ class Labels(Private):
                 "a row to add is of a class that the model has dropped, or never had; "
                 "fit again; nothing was added"
             )
-        weighted = np.bincount(codes[rows.weight > 0.0], minlength=size)
+        weighted = counts
+        if np.count_nonzero(rows.weight) < len(codes):
+            weighted = np.bincount(codes[rows.weight > 0.0], minlength=size)
         return replace_fields(
             self,
             n_rows=self.n_rows + sign * counts[self.codes],

@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from functools import partial
@@ -195,11 +195,13 @@ class Paths:
 
     def _numbered(self, before: str, after: str) -> Sequence[Path]:
         """Return the key files of a kind, lowest number first."""
-        found = []
-        for path in self.keys.glob(f"{before}*{after}"):
-            number = path.name.removeprefix(before).removesuffix(after)
-            if number.isdecimal():
-                found.append((int(number), path))
+        found, names = [], []
+        with suppress(OSError):  # what is missing then is named by those who need it
+            names = os.listdir(self.keys)  # a quarter of the time that glob takes
+        for name in names:
+            number = name.removeprefix(before).removesuffix(after)
+            if number.isdecimal() and name == f"{before}{number}{after}":
+                found.append((int(number), self.keys / name))
         return [path for _, path in sorted(found)]
 
 

@@ -98,11 +98,11 @@ def fit_estimator(
         counted_apart=again,
         declared=() if search is None else (name_of(search),),
     )
+    of_rows: dict[str, Any] = {"subjects": subjects, "sample_weight": sample_weight}
     if isinstance(X, LakeRows):
-        scope, X = X.state_in(scope), X.lake.table
-    return fit_copy(
-        model, X, y, subjects=subjects, sample_weight=sample_weight, scope=scope
-    )
+        scope, of_rows["engine"] = X.state_in(scope), X.lake.engine
+        X = X.lake.table
+    return fit_copy(model, X, y, scope=scope, **of_rows)
 
 
 def fit_model(

@@ -13,6 +13,14 @@ SPELLING = "NFC, stripped"
 LONGEST = 1024  # bytes of a word
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # Unicode's Cc and Cs
 
+# Printable ASCII without white space around: spelled already, and no objection to it.
+_PLAIN = re.compile(f"[!-~](?:[ -~]{{0,{LONGEST - 2}}}[!-~])?")
+
+
+def is_plain(word: str) -> bool:
+    """Whether a word is so simple that its spelling is itself: most are."""
+    return _PLAIN.fullmatch(word) is not None
+
 
 def spell(word: str) -> str:
     """Return a word in its one spelling."""

@@ -71,6 +71,14 @@ class LakeOptions(CommonOptions, EstimatorOptions):
             "256).",
         ),
     ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Fit on the workers of a Dask cluster, at dask://HOST:PORT. They must "
+            "see the files under the same paths. With --keep-rows lake or never.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,8 @@ class LongFit:
                 list(self.files),
                 features=self._choose_features(),
                 memory=memory,
+                # Workers read the files themselves.
+                cache=self.options.engine is None,
                 on_progress=report,
                 **self.columns,
             )
@@ -140,7 +150,8 @@ class LongFit:
 
         replace = choices.pop("replace")
         fit = registry.models.refit if replace else registry.fit
-        lake = Lake(table, self.options.keep_rows.value, self.options.source)
+        options = self.options
+        lake = Lake(table, options.keep_rows.value, options.source, options.engine)
         try:
             with show_named_progress("fitting") as report:
 

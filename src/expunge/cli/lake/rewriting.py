@@ -51,9 +51,9 @@ class LakeRewriteCommand(RegistryOptions, ConfirmOptions):
     Forgetting changes the model and never your files. This command changes them: each
     Parquet file that still holds somebody who left is written again without their rows,
     and takes the place of the old one at once. Schema, row groups, compression and
-    metadata stay. Rows that another model of the registry still uses stay, too, and
-    those of people who are restricted or held. You can run it again after a crash.
-    Backups and old versions of the files are yours to delete.
+    metadata stay, and so do all rows of people of whom the registry still holds
+    something. You can run it again after a crash. Backups and old versions of the files
+    are yours to delete.
     """
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
@@ -75,7 +75,7 @@ class LakeRewriteCommand(RegistryOptions, ConfirmOptions):
         print_text(f"source {after.source}: {files} rewritten")
         if after.n_to_rewrite:
             left = format_count(after.n_to_rewrite, "file")
-            print_note(f"{left} left as they are: another model still uses the rows")
+            print_note(f"{left} left as they are: another model still reads the rows")
         return DONE
 
 

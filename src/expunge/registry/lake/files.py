@@ -39,20 +39,19 @@ class RegistryLake:
 
     def status(self, name: str) -> SourceStatus:
         """Return how many files of a model still hold people who left it."""
-        # They import SciPy.
-        from .rewriting import find_files_to_rewrite, require_source
+        from .rewriting import count_holding, require_source  # they import SciPy
 
         with self._context.hold_lock(WAIT):
             source = require_source(self._context.load_model(name))
-            n_left = len(find_files_to_rewrite(self._context, name))
+            n_left = count_holding(self._context, name)
         return SourceStatus(source.name, len(source.files), n_left)
 
     def rewrite(self, name: str, *, on_progress: OnProgress = be_silent) -> int:
         """Rewrite the files that hold people who left a model; return how many.
 
-        Each file is replaced at once by one without their rows, unless another model of
-        this registry still uses these. All models of this registry follow. Rows of
-        people who are restricted or held stay, and of those who brought other rows.
+        Each file is replaced at once by one without the rows of those of whom the
+        registry holds nothing any more, unless another of its models still reads them.
+        All models of this registry follow.
 
         Parameters
         ----------

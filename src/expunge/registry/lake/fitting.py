@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits to a lake: the table without people who left, and what is stored of it."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
+from ...disk import scratch_folder
 from ...exceptions import InvalidInput
 from ...promise.scope import Scope
 from ..answering.returning import ForgottenInData, LeftOut, read_forgotten
@@ -59,9 +58,9 @@ def open_lake(
         return
     forgotten = read_forgotten(context)
     # For its owner alone, and with tags that are worth nothing without their key.
-    with tempfile.TemporaryDirectory(prefix="expunge-") as folder:
+    with scratch_folder() as folder:
         people, back, n_people = find_places(
-            context, table, folder=Path(folder), forgotten=forgotten
+            context, table, folder=folder, forgotten=forgotten
         )
         if len(back) and not without_forgotten:
             raise ForgottenInData(back.tolist(), n_people)

@@ -41,11 +41,15 @@ class Lake(Private):
     source
         The name of the files in public: certificates say that the source of this name
         still holds people who left. By default it is the name of the model.
+    engine
+        Where passes of the fit run: the workers of a Dask cluster, which must see the
+        files under the same paths. Requests are answered in this process.
     """
 
     table: "LongTable"
     keep_rows: KeepRows = "lake"
     source: str | None = None
+    engine: Any = None
 
     def __post_init__(self) -> None:
         """Refuse what is no table, no choice or no name."""
@@ -59,6 +63,11 @@ class Lake(Private):
         if self.keep_rows not in get_args(KeepRows):
             raise InvalidInput(
                 f"keep_rows={self.keep_rows!r}; give 'registry', 'lake' or 'never'"
+            )
+        if self.engine is not None and self.keep_rows == "registry":
+            raise InvalidInput(
+                "engine is for rows that stay in files, and keep_rows='registry' reads "
+                "them into memory; leave engine out, or give keep_rows='lake'"
             )
         if self.source is not None:
             try:

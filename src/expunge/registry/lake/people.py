@@ -16,13 +16,9 @@ from numpy.typing import NDArray
 from ...core.arrays import Index
 from ...ledger import TagKey, subject_tags
 from ...long import LongTable
-from ...long.first_pass import find_owners
-from ...long.parquet import ParquetTable
-from ..answering.returning import choose_tags, read_forgotten_tags
+from ..answering.returning import choose_tags
 from ..context import Context
 from ..keys import read_tag_keys
-from ..storage import people_table
-from ..storage.aside_table import is_aside
 
 BUCKETS = 256
 WORDS = 4
@@ -110,44 +106,3 @@ def find_places(
         stays = ~left[codes] & present
         found.add(tags, codes[stays], places=places[stays])
     return found, np.concatenate([table.absent[:0], *back]), len(people)
-
-
-def find_staying(
-    context: Context, name: str, *, table: ParquetTable, positions: Index
-) -> Index:
-    """Return which rows of a file belong to people who have not left for good.
-
-    The registry has other rows of them for this model, has set rows of them aside, or
-    was told to restrict them.
-
-    Parameters
-    ----------
-    context, name
-        The registry, and the model.
-    table
-        The file, as it now is.
-    positions
-        Sorted positions of rows that the model does not use.
-    """
-    keys = read_tag_keys(context.paths)
-    restricted, _ = read_forgotten_tags(context, ("restrict",))
-    found, end = [positions[:0]], 0
-    for ids in table.read_owners():
-        begin, end = end, end + len(ids)
-        here = positions[slice(*np.searchsorted(positions, [begin, end]))]
-        if not len(here):
-            continue
-        owners, codes = find_owners(table, ids[here - begin], begin=begin)
-        tags = [subject_tags(owner, keys) for owner in owners]
-        with context.store.read() as connection:
-            every = [tag for theirs in tags for tag in theirs]
-            held = people_table.models_by_tag(connection, every)
-        known = restricted | {
-            tag
-            for tag, names in held.items()
-            if any(one == name or is_aside(one) for one in names)
-        }
-        stay = np.array([not known.isdisjoint(theirs) for theirs in tags], dtype=bool)
-        found.append(here[stay[codes]])
-    table.close()
-    return np.concatenate(found)

@@ -6,8 +6,10 @@ every model that reads the file says that it has its old content or the new one;
 one takes its place; the next checkpoints say that it has. Between any two of these a
 crash leaves models that can read their rows, and the next rewrite goes on from there.
 
-A row that another model still uses stays in the file. So does that of somebody who did
-not leave: whose rows the registry keeps since they brought more, or sets aside.
+A row goes if its owner left: if the registry holds nothing of them, in any model or set
+aside. Rows of people who are restricted or held, who brought more rows or whose rows
+were corrected stay in the file, though the model reads them there no more. So does a
+row that another model still reads.
 """
 
 from collections.abc import Sequence
@@ -20,8 +22,9 @@ import numpy as np
 from ...core.arrays import Index, Private
 from ...display.progress import OnProgress
 from ...exceptions import InvalidInput
-from ...long.parquet import Identity, ParquetTable
-from ...long.rewriting import draft_path, put_in_place, write_draft
+from ...ledger import subject_tags
+from ...long.parquet import Identity
+from ...long.rewriting import draft_path, put_in_place, read_owners_at, write_draft
 from ...long.source import (
     Source,
     Version,
@@ -31,9 +34,9 @@ from ...long.source import (
 )
 from ..answering.changes import write_unreleased
 from ..context import Context
+from ..keys import read_tag_keys
 from ..loaded_model import LoadedModel
-from ..storage import releases_table
-from .people import find_staying
+from ..storage import people_table, releases_table
 
 
 def require_source(loaded: LoadedModel) -> Source:
@@ -46,30 +49,14 @@ def require_source(loaded: LoadedModel) -> Source:
     return loaded.files.source
 
 
-def find_files_to_rewrite(context: Context, name: str) -> list[int]:
-    """Return the numbers of a model's files that hold, or may hold, people who left.
-
-    Raises InvalidInput if a file is not as the model knows it: anybody may be in it.
-    """
-    source = require_source(context.load_model(name))
-    find_versions(source)
-    found = []
-    for number in source.files_to_rewrite():
-        reader = _find_reader(context, name, source=source, number=number)
-        if reader is None:
-            refuse_changed(source.name, f"file {number}")
-        if not reader.settled or len(reader.unused):
-            found.append(number)
-    return found
-
-
 def rewrite_source(context: Context, name: str, *, on_progress: OnProgress) -> int:
     """Rewrite the files that hold people who left a model; return how many.
 
     The lock is held.
     """
     source = require_source(context.load_model(name))
-    numbers, n_written = find_files_to_rewrite(context, name), 0
+    find_versions(source)
+    numbers, n_written = source.files_to_rewrite(), 0
     for done, number in enumerate(numbers):
         on_progress(done, len(numbers))
         path = Path(source.files[number].path)
@@ -83,6 +70,23 @@ def rewrite_source(context: Context, name: str, *, on_progress: OnProgress) -> i
     return n_written
 
 
+def count_holding(context: Context, name: str) -> int:
+    """Return how many files of a model hold people who left; the lock is held.
+
+    Raises InvalidInput if a file is not as the model knows it: anybody may be in it.
+    """
+    source = require_source(context.load_model(name))
+    find_versions(source)
+    n_files = 0
+    for number in source.files_to_rewrite():
+        path = Path(source.files[number].path)
+        mine = [one for one in _find_readers(context, path) if one.name == name]
+        if not mine:
+            refuse_changed(source.name, f"file {number}")
+        n_files += bool(len(_find_left(context, path, reader=mine[0])))
+    return n_files
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Reader(Private):
     """A model that reads a file.
@@ -91,32 +95,41 @@ class Reader(Private):
     ----------
     name, number
         Of the model, and of the file among those that it reads.
-    version, n_rows
-        The content of the file, as the model knows it, and how many rows it had at the
-        model's fit.
-    unused
-        Which rows of the file, as it now is, the model and its people do not need.
+    version, absent
+        The content of the file, as the model knows it, and which of its rows are
+        absent, numbered as of the model's fit.
     settled
         Whether the model knows of no other content.
+    subject
+        The column with the owners of rows; None if they have none.
     """
 
     name: str
     number: int
     version: Version
-    n_rows: int
-    unused: Index
+    absent: Index
     settled: bool
+    subject: str | None
+
+    @property
+    def unused(self) -> Index:
+        """Which rows of the file, as it now is, the model does not use."""
+        gone = np.setdiff1d(self.absent, self.version.dropped)
+        return np.asarray(gone - np.searchsorted(self.version.dropped, gone))
 
     def drop(self, gone: Index, identity: Identity) -> Version:
         """Return the content without these rows of the file as it now is."""
-        there = np.setdiff1d(np.arange(self.n_rows), self.version.dropped)
-        dropped = np.union1d(self.version.dropped, there[gone]).astype(np.intp)
+        before = self.version.dropped
+        # Of a row that lies at r now, as many before it were dropped as lay at r or
+        # earlier when each of these had its turn.
+        n_before = np.searchsorted(before - np.arange(len(before)), gone, side="right")
+        dropped = np.union1d(before, gone + n_before).astype(np.intp)
         return Version(identity, dropped)
 
 
 def _find_readers(context: Context, path: Path) -> list[Reader]:
     """Return the models that read a file as it now is; others refuse it already."""
-    found = []
+    identity, found = read_identity(path), []
     with context.store.read() as connection:
         names = [
             name
@@ -125,36 +138,37 @@ def _find_readers(context: Context, path: Path) -> list[Reader]:
         ]
     for name in names:
         files = context.load_model(name).files
-        for number, file in enumerate(() if files is None else files.source.files):
-            if files is not None and file.path == str(path):
-                source = files.source
-                found.append(_find_reader(context, name, source=source, number=number))
-    return [one for one in found if one is not None]
+        if files is None:
+            continue
+        for number, file in enumerate(files.source.files):
+            versions = [one for one in file.versions if one.identity == identity]
+            if file.path == str(path) and versions:
+                absent = files.source.absent_in(number)
+                settled = len(file.versions) == 1
+                known = (versions[-1], absent, settled, files.source.columns.subject)
+                found.append(Reader(name, number, *known))
+    return found
 
 
-def _find_reader(
-    context: Context, name: str, *, source: Source, number: int
-) -> Reader | None:
-    """Return how a model reads a file as it now is; None if it refuses it."""
-    file = source.files[number]
-    path = Path(file.path)
-    identity = read_identity(path)
-    versions = [one for one in file.versions if one.identity == identity]
-    if not versions:
-        return None
-    version = versions[-1]
-    gone = np.setdiff1d(source.absent_in(number), version.dropped)
-    unused = np.asarray(gone - np.searchsorted(version.dropped, gone))
-    if len(unused) and source.columns.subject is not None:
-        table = ParquetTable([path], source.columns, memory=source.memory)
-        stay = find_staying(context, name, table=table, positions=unused)
-        unused = np.setdiff1d(unused, stay)
-    return Reader(name, number, version, file.n_rows, unused, len(file.versions) == 1)
+def _find_left(context: Context, path: Path, *, reader: Reader) -> Index:
+    """Return rows of a file that a model does not use, of people who left."""
+    rows = reader.unused
+    if reader.subject is None or not len(rows):
+        return rows[:0]
+    keys = read_tag_keys(context.paths)
+    owners = read_owners_at(path, reader.subject, rows=rows)
+    tags = {owner: subject_tags(owner, keys) for owner in dict.fromkeys(owners)}
+    with context.store.read() as connection:
+        every = [tag for theirs in tags.values() for tag in theirs]
+        held = people_table.models_by_tag(connection, every)
+    left = [held.keys().isdisjoint(tags[owner]) for owner in owners]
+    return np.asarray(rows[np.array(left, dtype=bool)])
 
 
 def _rewrite_file(context: Context, path: Path, *, readers: Sequence[Reader]) -> bool:
-    """Rewrite one file, if no model uses all its rows; return whether it was."""
-    gone: Index = reduce(np.intersect1d, [one.unused for one in readers])
+    """Rewrite one file, if it holds people who left; return whether it was."""
+    left = _find_left(context, path, reader=readers[-1])
+    gone: Index = reduce(np.intersect1d, [left, *(one.unused for one in readers)])
     if not len(gone):
         for one in readers:
             if not one.settled:
