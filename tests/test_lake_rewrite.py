@@ -229,6 +229,23 @@ def test_who_did_not_leave_stays_in_the_files(tmp_path: Path, lake: Path) -> Non
         require_close(registry, "late", retrained(columns, *others, "person 12"))
 
 
+def test_ids_are_spelled_as_at_the_fit(tmp_path: Path) -> None:
+    """Times with a zone have two spellings; who is restricted stays by either."""
+    make_lake(tmp_path / "other", 600)
+    whole = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "other").glob("*"))))
+    days = pa.array(np.arange(600) // 3 * 86_400_000_000, pa.timestamp("us", "UTC"))
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(whole.drop(["id"]).append_column("id", days), lake / "a.parquet")
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        ask(registry, "restrict", "1970-01-08 00:00:00")
+        assert registry.lake.status("late").n_to_rewrite == 0
+        assert registry.lake.rewrite("late") == 0
+        registry.forget(["1970-01-08 00:00:00"])
+        assert registry.lake.rewrite("late") == 1
+
+
 def test_whole_files_and_blocks_can_leave(tmp_path: Path, lake: Path) -> None:
     """Of a file nobody is left in, nothing but its schema stays."""
     columns = make_lake(lake)

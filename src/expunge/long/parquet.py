@@ -198,7 +198,7 @@ class ParquetTable(RawTable):
         assert subject is not None
         self.require_unchanged()
         for batch in self.batches(0, [subject]):
-            yield _to_numpy(batch.column(0))
+            yield to_numpy(batch.column(0))
         self.require_unchanged()
 
     def read_whole(self) -> tuple[Any, dict[str, NDArray[Any]]]:
@@ -214,7 +214,7 @@ class ParquetTable(RawTable):
         whole = pa.concat_tables(parts)
         others = names[self.n_features :]
         arrays = {
-            name: np.concatenate([_to_numpy(part) for part in whole[name].chunks])
+            name: np.concatenate([to_numpy(part) for part in whole[name].chunks])
             for name in others
         }
         return whole.select(list(self.names)), arrays
@@ -302,7 +302,7 @@ class _Cursor:
                     "again"
                 )
             self._batch = {
-                name: _to_numpy(column)
+                name: to_numpy(column)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             }
             self._used, self._length = 0, batch.num_rows
@@ -432,7 +432,7 @@ def _word_columns(schema: Any, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _to_numpy(column: Any) -> NDArray[Any]:
+def to_numpy(column: Any) -> NDArray[Any]:
     """Return a column as an array; missing numbers are NaN, missing words None."""
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()

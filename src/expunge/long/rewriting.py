@@ -20,7 +20,13 @@ from ..core.arrays import Index
 from ..disk import hidden_path, open_new, sync_folder
 from ..exceptions import InvalidInput
 from ..private_model.subjects import person
-from .parquet import BUFFER_BYTES, Identity, import_arrow_errors, import_parquet
+from .parquet import (
+    BUFFER_BYTES,
+    Identity,
+    import_arrow_errors,
+    import_parquet,
+    to_numpy,
+)
 
 
 def draft_path(path: Path) -> Path:
@@ -76,7 +82,8 @@ def read_owners_at(path: Path, subject: str, *, rows: Index) -> list[str]:
         begin = 0
         for batch in file.iter_batches(columns=[subject], use_threads=False):
             some = slice(*np.searchsorted(rows, [begin, begin + batch.num_rows]))
-            found += batch.column(0).take(rows[some] - begin).to_pylist()
+            # Spelled as at the fit.
+            found += to_numpy(batch.column(0).take(rows[some] - begin)).tolist()
             begin += batch.num_rows
     return [person(one) for one in found]
 
