@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class ParquetTable(RawTable):
     ) -> None:
         self._paths = list(paths)
         self.memory = memory
-        self._identities = [Identity.of(path) for path in self._paths]
+        self._identities = _identify(self._paths)
         self._cursor: _Cursor | None = None
         schema = _require_equal_schemas(self._paths)
         self._columns = require_columns(schema.names, columns)
@@ -359,6 +359,25 @@ def _open(path: Path) -> Any:
     return parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
 
 
+def _identify(paths: Sequence[Path]) -> list[Identity]:
+    """Return what tells the content of each file."""
+    found = []
+    for number, path in enumerate(paths):
+        try:
+            found.append(Identity.of(path))
+        except OSError as error:
+            _refuse_unreadable(number, error)
+    return found
+
+
+def _refuse_unreadable(number: int, error: Any) -> NoReturn:
+    """Raise InvalidInput for a file that the system does not let us read."""
+    raise InvalidInput(
+        f"file {number} cannot be read ({error.strerror}); see that it is there and "
+        "that this user may read it"
+    ) from None
+
+
 def _require_equal_schemas(paths: Sequence[Path]) -> Any:
     """Return the schema of the files, or raise InvalidInput if there are several."""
     pa: Any = import_module("pyarrow")
@@ -368,6 +387,8 @@ def _require_equal_schemas(paths: Sequence[Path]) -> Any:
             with _open(path) as file:
                 schema = file.schema_arrow.remove_metadata()
         except (pa.ArrowInvalid, OSError) as error:
+            if getattr(error, "errno", None):  # it would name the file
+                _refuse_unreadable(number, error)
             raise InvalidInput(f"file {number} is no Parquet file: {error}") from None
         first = schema if first is None else first
         if not schema.equals(first):
