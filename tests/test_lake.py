@@ -13,6 +13,7 @@ from expunge import Budget
 from expunge.exceptions import CapacityExceeded, InvalidInput, Unsupported
 from expunge.ledger import Receipt, check_receipt
 from expunge.long import open_npy
+from expunge.long.source import SourceTable
 from expunge.promise.scope import ROWS_NOT_KEPT, describe_source
 from expunge.registry import ForgottenInData, Lake, NewRows, Registry
 from expunge.registry.lake import keeping
@@ -129,6 +130,26 @@ def test_a_file_that_changed_leaves_all_as_it_was(
         shutil.copy2(kept / "2.parquet", lake / "2.parquet")
         assert registry.forget(["person 3"], waiting.request)
         assert registry.status().models[0].number == 2
+
+
+def test_a_file_that_changes_while_a_person_is_read(
+    tmp_path: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read may be of the new file: nothing is subtracted."""
+    read = SourceTable.read_design
+
+    def read_and_touch(table: SourceTable, *place: int, intercept: bool) -> Any:
+        found = read(table, *place, intercept=intercept)
+        touch(lake / "0.parquet")
+        return found
+
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        before = theta(registry, "late")
+        monkeypatch.setattr(SourceTable, "read_design", read_and_touch)
+        with pytest.raises(InvalidInput, match="changed"):
+            registry.forget(["person 3"])
+        assert np.array_equal(theta(registry, "late"), before)
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path, lake: Path) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are rewritten without people who left: models follow, also after kills."""
 
+import os
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from expunge.exceptions import InvalidInput
+from expunge.long import rewriting
 from expunge.long.parquet import Identity
-from expunge.long.rewriting import write_draft
+from expunge.long.rewriting import put_in_place, write_draft
 from expunge.long.source import Version
 from expunge.registry import NewRows, Registry
 from expunge.registry.lake.rewriting import Reader
@@ -28,6 +31,7 @@ from tests.lakes import (
     retrained,
     touch,
 )
+from tests.long_tables import make_columns
 from tests.registries import ask, hold, private_model_of, require_consistent
 from tests.users import killed_at
 
@@ -225,6 +229,23 @@ def test_who_did_not_leave_stays_in_the_files(tmp_path: Path, lake: Path) -> Non
         require_close(registry, "late", retrained(columns, *others, "person 12"))
 
 
+def test_ids_are_spelled_as_at_the_fit(tmp_path: Path) -> None:
+    """Times with a zone have two spellings; who is restricted stays by either."""
+    make_lake(tmp_path / "other", 600)
+    whole = pa.concat_tables(map(pq.read_table, sorted((tmp_path / "other").glob("*"))))
+    days = pa.array(np.arange(600) // 3 * 86_400_000_000, pa.timestamp("us", "UTC"))
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(whole.drop(["id"]).append_column("id", days), lake / "a.parquet")
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        ask(registry, "restrict", "1970-01-08 00:00:00")
+        assert registry.lake.status("late").n_to_rewrite == 0
+        assert registry.lake.rewrite("late") == 0
+        registry.forget(["1970-01-08 00:00:00"])
+        assert registry.lake.rewrite("late") == 1
+
+
 def test_whole_files_and_blocks_can_leave(tmp_path: Path, lake: Path) -> None:
     """Of a file nobody is left in, nothing but its schema stays."""
     columns = make_lake(lake)
@@ -242,6 +263,23 @@ def test_whole_files_and_blocks_can_leave(tmp_path: Path, lake: Path) -> None:
         require_close(registry, "late", retrained(columns, *gone, "person 800"))
 
 
+def test_everybody_in_the_files_can_leave(tmp_path: Path, lake: Path) -> None:
+    """Then the model has the rows that came later, and passes over nothing else."""
+    columns, later = make_lake(lake, 90), make_columns(60)
+    new = [f"new {row // 3}" for row in range(60)]
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        of_rows: Any = {"subjects": new, "sample_weight": later.weight}
+        registry.add("late", named(later.X), later.words, **of_rows)
+        registry.forget(sorted({*columns.subjects}))
+        assert registry.lake.rewrite("late") == 3
+        registry.models.reanchor("late")
+        registry.forget(["new 3"])
+        registry.models.reanchor("late")
+        expected = retrained(replace(later, subjects=new), "new 3")
+        require_close(registry, "late", expected)
+
+
 def test_what_is_refused(tmp_path: Path, lake: Path) -> None:
     columns = make_lake(lake)
     with Registry.create(tmp_path / "registry") as registry:
@@ -255,6 +293,54 @@ def test_what_is_refused(tmp_path: Path, lake: Path) -> None:
         with pytest.raises(InvalidInput, match="file 2 of source 'orders' changed"):
             registry.lake.rewrite("late")
         assert (lake / "2.parquet").read_bytes() == changed
+
+
+def test_files_that_came_back_are_not_vouched_for(tmp_path: Path, lake: Path) -> None:
+    """Somebody puts old files in place, with those who left: nobody says they are not.
+
+    So it is with files that are gone.
+    """
+    kept = shutil.copytree(lake, tmp_path / "kept")
+    with Registry.create(tmp_path / "registry") as registry:
+        fit_lake(registry, lake)
+        registry.forget(GONE)
+        registry.lake.rewrite("late")
+        shutil.copy2(kept / "0.parquet", lake / "0.parquet")
+        for ask_about in (registry.lake.status, registry.lake.rewrite):
+            with pytest.raises(InvalidInput, match="file 0 of source 'orders' changed"):
+                ask_about("late")
+        (lake / "0.parquet").unlink()
+        with pytest.raises(InvalidInput, match="file 0 of source 'orders' changed"):
+            registry.lake.status("late")
+
+
+def test_nobody_else_reads_a_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file for its owner alone is not laid open while it is rewritten."""
+    path, modes = tmp_path / "a.parquet", []
+    pq.write_table(pa.table({"x": [1, 2, 3]}), path)
+    path.chmod(0o600)
+    copy = rewriting._copy_rights
+
+    def look(old: Path, draft: Path) -> None:
+        modes.append(draft.stat().st_mode & 0o777)
+        copy(old, draft)
+
+    monkeypatch.setattr(rewriting, "_copy_rights", look)
+    before = os.umask(0o022)
+    try:
+        write_draft(path, np.array([1]))
+    finally:
+        os.umask(before)
+    assert modes == [0o600]
+
+
+def test_a_file_that_cannot_be_replaced_is_not_named(tmp_path: Path) -> None:
+    folder = tmp_path / "person 3"
+    with pytest.raises(InvalidInput, match="it is as it was") as refused:
+        put_in_place(folder / "a.parquet")
+    assert "person" not in str(refused.value)
 
 
 STRIDE = 13

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input of long tables: each is refused, with its place and without a name."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from expunge import L2, Logistic, Objective
 from expunge.exceptions import InvalidInput
 from expunge.long import LongTable, open_npy, open_parquet
+from expunge.long.parquet import Identity
 from tests.long_tables import NAMES, make_columns, make_table, write_files
 
 OBJECTIVE = Objective(Logistic(), L2(), 0.01, intercept=True)
@@ -80,6 +82,41 @@ def test_missing_and_repeated_columns_are_refused(lake: Path) -> None:
 def test_words_are_no_features(lake: Path) -> None:
     with pytest.raises(InvalidInput, match=r"column 'id' holds .*string"):
         _open(lake, subject=None)
+
+
+@pytest.mark.parametrize(
+    ("ids", "what"),
+    [
+        (pa.array([1, 2], pa.timestamp("ns")), "times finer than a microsecond"),
+        (pa.array([[1], [2]]), "lists or structs"),
+        (pa.array([{"a": 1}, {"a": 2}]), "lists or structs"),
+    ],
+)
+def test_owners_that_no_request_could_name_are_refused(
+    tmp_path: Path, ids: Any, what: str
+) -> None:
+    table = pa.table({"x": [1.0, 2.0], "y": [0, 1], "id": ids})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput, match=f"subjects holds {what}"):
+        open_parquet(tmp_path / "a.parquet", target="y", subject="id")
+
+
+def test_a_file_that_may_not_be_read_is_not_named(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deny(path: Path) -> Identity:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Identity, "of", deny)
+    with pytest.raises(InvalidInput, match="file 0 cannot be read") as refused:
+        _open(lake)
+    assert str(lake) not in str(refused.value)
+
+
+def test_a_file_counts_once(lake: Path) -> None:
+    for twice in ([lake, lake / "0.parquet"], [lake / "1.parquet"] * 2):
+        with pytest.raises(InvalidInput, match="given twice"):
+            open_parquet(twice, target="label", subject="id")
 
 
 def test_mixed_schemas_are_refused(lake: Path) -> None:

@@ -239,9 +239,13 @@ class TestLift:
         ]
         assert found == ["done", "done", "done", "nothing held"]
 
+    @pytest.mark.parametrize("ahead", [0, 2])
     def test_requests_of_one_millisecond_keep_their_order(
-        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch, ahead: int
     ) -> None:
+        """Also after one that came when the clock was ahead."""
+        set_clock(monkeypatch, today() + timedelta(days=ahead))
+        registry.requests.accept([Request((OTHER,), right="restrict")])
         set_clock(monkeypatch, today())  # it stands still
         rights: tuple[Right, ...] = ("restrict", "lift", "restrict", "lift")
         asked = [

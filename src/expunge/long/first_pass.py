@@ -26,6 +26,7 @@ from .people import People, PeopleWriter
 from .raw_table import RawRows, RawTable
 
 MOST_CLASSES = 10_000
+TIMES = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us")  # units of Python's times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,6 +247,13 @@ def find_owners(
     if ids.dtype.kind in "iu":
         distinct, codes = np.unique(ids, return_inverse=True)
         return owners_of(distinct, len(distinct)), codes.astype(np.intp)
+    fine = ids.dtype.kind in "mM" and np.datetime_data(ids.dtype)[0] not in TIMES
+    if fine or any(isinstance(one, np.ndarray | list | dict) for one in ids[:1]):
+        what = "times finer than a microsecond" if fine else "lists or structs"
+        raise InvalidInput(
+            f"the column of subjects holds {what}, which no request could name; write "
+            "ids as words or integers"
+        )
     places: dict[Any, int] = {}
     codes = np.array([places.setdefault(one, len(places)) for one in ids.tolist()])
     try:

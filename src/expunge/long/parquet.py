@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class ParquetTable(RawTable):
     ) -> None:
         self._paths = list(paths)
         self.memory = memory
-        self._identities = [Identity.of(path) for path in self._paths]
+        self._identities = _identify(self._paths)
         self._cursor: _Cursor | None = None
         schema = _require_equal_schemas(self._paths)
         self._columns = require_columns(schema.names, columns)
@@ -198,7 +198,7 @@ class ParquetTable(RawTable):
         assert subject is not None
         self.require_unchanged()
         for batch in self.batches(0, [subject]):
-            yield _to_numpy(batch.column(0))
+            yield to_numpy(batch.column(0))
         self.require_unchanged()
 
     def read_whole(self) -> tuple[Any, dict[str, NDArray[Any]]]:
@@ -214,7 +214,7 @@ class ParquetTable(RawTable):
         whole = pa.concat_tables(parts)
         others = names[self.n_features :]
         arrays = {
-            name: np.concatenate([_to_numpy(part) for part in whole[name].chunks])
+            name: np.concatenate([to_numpy(part) for part in whole[name].chunks])
             for name in others
         }
         return whole.select(list(self.names)), arrays
@@ -302,7 +302,7 @@ class _Cursor:
                     "again"
                 )
             self._batch = {
-                name: _to_numpy(column)
+                name: to_numpy(column)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             }
             self._used, self._length = 0, batch.num_rows
@@ -342,6 +342,11 @@ def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
     for number, path in enumerate(found):
         if not path.is_file():
             raise InvalidInput(f"file {number} does not exist; check the paths")
+    if len({path.resolve() for path in found}) < len(found):
+        raise InvalidInput(
+            "a file was given twice, perhaps once by its folder; its rows would count "
+            "twice: give each file once"
+        )
     return found
 
 
@@ -357,6 +362,25 @@ def _open(path: Path) -> Any:
     return parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
 
 
+def _identify(paths: Sequence[Path]) -> list[Identity]:
+    """Return what tells the content of each file."""
+    found = []
+    for number, path in enumerate(paths):
+        try:
+            found.append(Identity.of(path))
+        except OSError as error:
+            _refuse_unreadable(number, error)
+    return found
+
+
+def _refuse_unreadable(number: int, error: Any) -> NoReturn:
+    """Raise InvalidInput for a file that the system does not let us read."""
+    raise InvalidInput(
+        f"file {number} cannot be read ({error.strerror}); see that it is there and "
+        "that this user may read it"
+    ) from None
+
+
 def _require_equal_schemas(paths: Sequence[Path]) -> Any:
     """Return the schema of the files, or raise InvalidInput if there are several."""
     pa: Any = import_module("pyarrow")
@@ -366,6 +390,8 @@ def _require_equal_schemas(paths: Sequence[Path]) -> Any:
             with _open(path) as file:
                 schema = file.schema_arrow.remove_metadata()
         except (pa.ArrowInvalid, OSError) as error:
+            if getattr(error, "errno", None):  # it would name the file
+                _refuse_unreadable(number, error)
             raise InvalidInput(f"file {number} is no Parquet file: {error}") from None
         first = schema if first is None else first
         if not schema.equals(first):
@@ -430,7 +456,7 @@ def _word_columns(schema: Any, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _to_numpy(column: Any) -> NDArray[Any]:
+def to_numpy(column: Any) -> NDArray[Any]:
     """Return a column as an array; missing numbers are NaN, missing words None."""
     if hasattr(column, "dictionary_decode"):
         column = column.dictionary_decode()

@@ -8,7 +8,8 @@ lets the new one take its place at once.
 """
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,16 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Index
-from ..disk import hidden_path, sync_folder
+from ..disk import hidden_path, open_new, sync_folder
 from ..exceptions import InvalidInput
 from ..private_model.subjects import person
-from .parquet import BUFFER_BYTES, Identity, import_arrow_errors, import_parquet
+from .parquet import (
+    BUFFER_BYTES,
+    Identity,
+    import_arrow_errors,
+    import_parquet,
+    to_numpy,
+)
 
 
 def draft_path(path: Path) -> Path:
@@ -38,19 +45,34 @@ def write_draft(path: Path, gone: Index) -> Identity:
         Sorted numbers of the rows to leave out, from 0.
     """
     draft = draft_path(path)
-    unreadable: tuple[type[Exception], ...] = (OSError, *import_arrow_errors())
-    draft.unlink(missing_ok=True)
-    try:
+    with _explain(draft):
+        draft.unlink(missing_ok=True)
         _copy_rows(path, draft, gone=gone)
         _copy_rights(path, draft)
+        return Identity.of(draft)
+
+
+def put_in_place(path: Path) -> None:
+    """Let the new content of a file take the place of the old one, for good."""
+    with _explain(draft_path(path)):
+        draft_path(path).replace(path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def _explain(draft: Path) -> Iterator[None]:
+    """Say why a file could not be rewritten, without its name, and drop the draft."""
+    unreadable: tuple[type[Exception], ...] = (OSError, *import_arrow_errors())
+    try:
+        yield
     except unreadable as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise InvalidInput(
             f"a file could not be written again without some rows ({reason}); it is as "
             "it was: make room, or see that its folder can be written to"
         ) from None
-    return Identity.of(draft)
 
 
 def read_owners_at(path: Path, subject: str, *, rows: Index) -> list[str]:
@@ -60,15 +82,10 @@ def read_owners_at(path: Path, subject: str, *, rows: Index) -> list[str]:
         begin = 0
         for batch in file.iter_batches(columns=[subject], use_threads=False):
             some = slice(*np.searchsorted(rows, [begin, begin + batch.num_rows]))
-            found += batch.column(0).take(rows[some] - begin).to_pylist()
+            # Spelled as at the fit.
+            found += to_numpy(batch.column(0).take(rows[some] - begin)).tolist()
             begin += batch.num_rows
     return [person(one) for one in found]
-
-
-def put_in_place(path: Path) -> None:
-    """Let the new content of a file take the place of the old one, for good."""
-    draft_path(path).replace(path)
-    sync_folder(path.parent)
 
 
 def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
@@ -80,7 +97,7 @@ def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
         schema, n_left = old.schema_arrow, old.metadata.num_rows - len(gone)
         _require_plain_dictionaries(schema)
         with (
-            draft.open("xb") as file,
+            os.fdopen(open_new(draft), "wb") as file,
             parquet.ParquetWriter(file, schema, **_describe(old.metadata)) as new,
         ):
             begin = 0

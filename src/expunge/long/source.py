@@ -142,7 +142,9 @@ class Source(Private):
                 "registry contradicts itself: restore it from a backup"
             )
         try:
-            return rows.take(places)
+            taken = rows.take(places)
+            rows.require_unchanged()
+            return taken
         finally:
             rows.table.close()
 
@@ -178,7 +180,9 @@ class SourceTable(RawTable):
         before, until = np.searchsorted(self._dropped, [begin, end]).tolist()
         first, last = begin - before, end - until
         with self._explain():
-            if first == last:  # one that is there shows what targets are like
+            if not self._table.n_rows:
+                raw = self._no_rows()
+            elif first == last:  # one that is there shows what targets are like
                 other = min(first, self._table.n_rows - 1)
                 raw = self._table.read(other, other + 1, subjects=subjects)
                 raw = _rows_at(raw, np.empty(0, np.intp))
@@ -212,6 +216,12 @@ class SourceTable(RawTable):
     def close(self) -> None:
         """Close the file that is open."""
         self._table.close()
+
+    def _no_rows(self) -> RawRows:
+        """Return what files hold from which every row was dropped."""
+        none = np.empty(0)
+        X = np.empty((0, self.n_features), dtype=self.dtype)
+        return RawRows(X, none, none if self.weighted else None)
 
     @contextmanager
     def _explain(self) -> Iterator[None]:

@@ -25,7 +25,13 @@ from ...exceptions import InvalidInput
 from ...ledger import subject_tags
 from ...long.parquet import Identity
 from ...long.rewriting import draft_path, put_in_place, read_owners_at, write_draft
-from ...long.source import Source, Version, read_identity, refuse_changed
+from ...long.source import (
+    Source,
+    Version,
+    find_versions,
+    read_identity,
+    refuse_changed,
+)
 from ..answering.changes import write_unreleased
 from ..context import Context
 from ..keys import read_tag_keys
@@ -49,6 +55,7 @@ def rewrite_source(context: Context, name: str, *, on_progress: OnProgress) -> i
     The lock is held.
     """
     source = require_source(context.load_model(name))
+    find_versions(source)
     numbers, n_written = source.files_to_rewrite(), 0
     for done, number in enumerate(numbers):
         on_progress(done, len(numbers))
@@ -64,8 +71,12 @@ def rewrite_source(context: Context, name: str, *, on_progress: OnProgress) -> i
 
 
 def count_holding(context: Context, name: str) -> int:
-    """Return how many files of a model hold people who left; the lock is held."""
+    """Return how many files of a model hold people who left; the lock is held.
+
+    Raises InvalidInput if a file is not as the model knows it: anybody may be in it.
+    """
     source = require_source(context.load_model(name))
+    find_versions(source)
     n_files = 0
     for number in source.files_to_rewrite():
         path = Path(source.files[number].path)

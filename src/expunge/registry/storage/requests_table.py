@@ -210,7 +210,9 @@ def read_overdue(connection: Connection, before: int) -> list[Row[Any]]:
     return list(connection.execute(late))
 
 
-_LATEST = select(func.max(requests.c.accepted))
+_LATEST = select(func.max(requests.c.accepted)).where(
+    requests.c.accepted < bindparam("bound")
+)
 
 
 def follow_others(connection: Connection, time: int) -> int:
@@ -220,8 +222,8 @@ def follow_others(connection: Connection, time: int) -> int:
     millisecond. A time far ahead is that of a clock that was wrong: it counts for
     nothing, or all requests would wait until that day.
     """
-    latest = int(connection.scalar(_LATEST) or 0)
-    return latest + 1 if 0 <= latest - time < CLOCK_DRIFT else time
+    latest = connection.scalar(_LATEST, {"bound": time + CLOCK_DRIFT})
+    return max(time, int(latest or 0) + 1)
 
 
 def count_requests(connection: Connection) -> tuple[int, int]:
