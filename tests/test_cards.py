@@ -28,7 +28,7 @@ from expunge import (
     TunedRegressor,
     residual,
 )
-from expunge.core.arrays import Private
+from expunge.core.values import Private
 from expunge.display.cards import DARK, LIGHT, Card
 from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.plan import PlanOptions, PlanReport

@@ -7,14 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from expunge.core.arrays import (
-    LARGEST,
-    SMALLEST,
-    catch_lapack_errors,
-    norm,
-    require_magnitude,
-    row_norms,
-)
+from expunge.core.arrays import catch_lapack_errors, norm, row_norms
+from expunge.core.values import LARGEST, SMALLEST, require_magnitude
 from expunge.exceptions import InvalidInput, NotConverged
 
 SCALES = [5e-324, 1e-310, 1e-200, 1e-163, 1e-100, 1.0, 1e100, 1e163, 1e307]

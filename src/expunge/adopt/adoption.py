@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.class_weight import compute_sample_weight
 
-from ..core.arrays import SMALLEST, Vector, norm
+from ..core.arrays import Vector, norm
 from ..core.losses import Logistic
 from ..core.objective import Objective
 from ..core.rows import Rows, in_memory
 from ..core.sums import loss_slopes
+from ..core.values import SMALLEST
 from ..exceptions import InvalidInput, Unsupported
 from ..linear_model import (
     LinearRegression,

@@ -33,9 +33,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
-from ..core.arrays import Index, Matrix, Private, Vector
+from ..core.arrays import Index, Matrix, Vector
 from ..core.objective import Objective
 from ..core.rows import Rows
+from ..core.values import Private
 from ..engines import read_engine, require_jobs
 from ..exceptions import InvalidInput
 from ..private_model.model import PrivateModel

@@ -13,7 +13,7 @@ import pickle
 from io import BytesIO
 from typing import Any
 
-from ..core.arrays import Private
+from ..core.values import Private
 from ..exceptions import needing
 
 

@@ -20,12 +20,6 @@ from scipy import sparse
 from scipy.sparse import csc_array, csr_array
 
 from ..exceptions import NotConverged
-from .values import LARGEST as LARGEST
-from .values import SMALLEST as SMALLEST
-from .values import UNDERFLOW as UNDERFLOW
-from .values import Private as Private
-from .values import replace_fields as replace_fields
-from .values import require_magnitude as require_magnitude
 
 Index: TypeAlias = NDArray[np.intp]
 Vector: TypeAlias = NDArray[np.float64]

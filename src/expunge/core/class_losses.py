@@ -22,7 +22,7 @@ from .losses import (
     read_numbers,
     require_finite,
 )
-from .packing import stored
+from .values import stored
 
 LOGISTIC = Logistic()
 

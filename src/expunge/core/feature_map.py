@@ -22,9 +22,10 @@ from math import hypot, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import SAFETY, Index, Private, Vector
+from .arrays import SAFETY, Index, Vector
 from .blocks import SymmetricMatrix
 from .linalg import Symmetric
+from .values import Private
 
 
 @dataclass(frozen=True, repr=False, eq=False)

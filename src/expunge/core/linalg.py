@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from ..exceptions import NotPositiveDefinite
-from .arrays import SMALLEST, UNIT_ROUNDOFF, Index, Matrix, Vector, norm
+from .arrays import UNIT_ROUNDOFF, Index, Matrix, Vector, norm
+from .values import SMALLEST
 
 Linear: TypeAlias = Callable[[Vector], Vector]
 Entry = TypeVar("Entry", bound=np.generic)

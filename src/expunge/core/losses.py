@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from ..exceptions import InvalidInput
-from .arrays import LARGEST, Matrix, Vector, require_magnitude
-from .packing import stored
+from .arrays import Matrix, Vector
+from .values import LARGEST, require_magnitude, stored
 
 
 class Curvature(NamedTuple):

@@ -31,19 +31,11 @@ from scipy import sparse
 from scipy.sparse import csr_array
 
 from ..exceptions import InvalidInput
-from .arrays import (
-    LARGEST,
-    SMALLEST,
-    Design,
-    Vector,
-    require_magnitude,
-    row_norms,
-    row_squares,
-)
+from .arrays import Design, Vector, row_norms, row_squares
 from .losses import Loss
-from .packing import stored
 from .penalties import Penalty
 from .rows import Rows
+from .values import LARGEST, SMALLEST, require_magnitude, stored
 
 Scaling: TypeAlias = Literal["mean", "sum"]
 

@@ -22,8 +22,6 @@ from ..exceptions import Unsupported
 from .blocks import Blocks
 from .json_text import LARGEST_INTEGER
 from .linalg import Symmetric
-from .values import NOT_STORED as NOT_STORED
-from .values import stored as stored
 from .values import stored_kinds
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]

@@ -29,7 +29,7 @@ from .arrays import (
     catch_lapack_errors,
     norm,
 )
-from .packing import stored
+from .values import stored
 
 # Singular values below this share of the largest are zero up to rounding.
 RANK_ROUNDING = 1e-13

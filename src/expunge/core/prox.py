@@ -24,9 +24,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..exceptions import NotPositiveDefinite
-from .arrays import SMALLEST, UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
+from .arrays import UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
 from .blocks import SymmetricMatrix
 from .linalg import NOT_IN_TRAINING_DATA, Symmetric
+from .values import SMALLEST
 
 Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
 SUPPORT_TRIES = 12

@@ -42,7 +42,7 @@ from scipy import sparse
 from ..exceptions import InvalidInput, Unsupported
 from .arrays import Design, Index, Matrix, Vector, row_norms, slice_rows
 from .linalg import one_thread
-from .packing import NOT_STORED, stored
+from .values import NOT_STORED, stored
 
 # 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.

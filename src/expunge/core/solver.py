@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
-from .arrays import SMALLEST, UNIT_ROUNDOFF, Private, Vector, norm
+from .arrays import UNIT_ROUNDOFF, Vector, norm
 from .blocks import SymmetricMatrix
 from .objective import Objective
 from .prox import Kink, Minimum, scaled_prox
@@ -38,6 +38,7 @@ from .sums import (
     norm_sums,
     slope_scale,
 )
+from .values import SMALLEST, Private
 
 Model: TypeAlias = Callable[[Vector, Vector], Minimum]
 TOLERANCE = 1e-10

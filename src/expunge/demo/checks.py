@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.arrays import Matrix, Private, Vector
+from ..core.arrays import Matrix, Vector
 from ..core.losses import Logistic
 from ..core.objective import Objective
 from ..core.penalties import L2
 from ..core.rows import Rows
+from ..core.values import Private
 from ..ledger import check_export, check_receipt
 from ..private_model.model import PrivateModel
 from ..promise.budget import Budget

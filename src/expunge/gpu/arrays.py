@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from ..core.arrays import Private
+from ..core.values import Private
 from ..exceptions import Unsupported
 from .device import load_torch
 from .functions import FUNCTIONS, UFUNCS, largest, smallest, total, weighted_gram

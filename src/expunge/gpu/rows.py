@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from ..core.arrays import Index, Private, Vector
+from ..core.arrays import Index, Vector
 from ..core.linalg import algebra_by
 from ..core.objective import Objective, check_weights
 from ..core.rows import Largest, Rows, RowSource, Terms, Value, pairwise_sum
+from ..core.values import Private
 from ..exceptions import InvalidInput, Unsupported
 from .algebra import DeviceAlgebra
 from .arrays import DeviceArray

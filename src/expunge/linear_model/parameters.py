@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..core.arrays import LARGEST, SMALLEST, Private
 from ..core.class_losses import Multinomial
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
 from ..core.objective import Objective
@@ -26,6 +25,7 @@ from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.rows import Rows, RowSource, in_memory
 from ..core.solver import MAX_STEPS
 from ..core.sums import column_sizes
+from ..core.values import LARGEST, SMALLEST, Private
 from ..engines import DeviceEngine, Engine
 from ..exceptions import InvalidInput, NotCertifiable, NotConverged
 from ..gpu import DeviceRows

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils.validation import _check_sample_weight
 
-from ..core.arrays import Vector, norm, require_magnitude
+from ..core.arrays import Vector, norm
+from ..core.values import require_magnitude
 from ..exceptions import ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import Answer
 from ..private_model.labels import Labels

@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..core.arrays import Private, Vector
+from ..core.arrays import Vector
 from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.penalties import Penalty
 from ..core.rows import in_memory
+from ..core.values import Private
 from ..display.progress import ProgressBar
 from ..engines import DaskEngine, require_jobs
 from ..exceptions import InvalidInput, Unsupported

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..core.arrays import LARGEST, SMALLEST, Index, Vector, row_squares
+from ..core.arrays import Index, Vector, row_squares
 from ..core.objective import check_weights
+from ..core.values import LARGEST, SMALLEST
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..private_model.subjects import objection, owners_of

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.packing import stored
+from ..core.values import stored
 from ..exceptions import InvalidInput, needing
 from .memory import rows_at_once
 from .raw_columns import Words

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import Index, Private
+from ..core.arrays import Index
+from ..core.values import Private
 from .npy import FileArray
 from .raw_table import runs_of
 

@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..core.arrays import Index, Private
+from ..core.arrays import Index
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import Rows
+from ..core.values import Private, stored
 from ..exceptions import InvalidInput, Unsupported
 from ..private_model.labels import Labels
 from .parquet import Columns, Identity, ParquetTable, import_arrow_errors

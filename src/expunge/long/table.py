@@ -17,9 +17,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import Index, Private, Vector
+from ..core.arrays import Index, Vector
 from ..core.objective import Objective
 from ..core.rows import BLOCK_ROWS
+from ..core.values import Private
 from ..disk import delete_scratch_folder, make_scratch_folder
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput

@@ -17,7 +17,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from ..core.arrays import Private
+from ..core.values import Private
 from ..display.cards import Card, Cells
 from ..display.plots import (
     BLUE,

@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core.arrays import Index, Private, Vector
+from ..core.arrays import Index, Vector
 from ..core.blocks import weighted_sum
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import Rows
+from ..core.values import Private, stored
 from ..exceptions import UnknownRows
 from ..private_model.row_change import RowChange
 from ..removal import State

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..core.arrays import Index, Matrix, Vector
-from ..core.packing import stored
+from ..core.values import stored
 from ..exceptions import InvalidInput, Unsupported
 from ..promise.scope import Scope
 from .description import Group, OneHot, Ordinal, Preprocessing, Source

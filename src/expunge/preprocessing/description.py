@@ -9,7 +9,7 @@ these values (``expunge.preprocessing.sklearn_steps``); nothing here is learned 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ..core.packing import stored
+from ..core.values import stored
 
 Source: TypeAlias = str | int
 """How a column of X is found: by its name, or by its position."""

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..core.arrays import Design, Index, Private, Vector
-from ..core.packing import stored
+from ..core.arrays import Design, Index, Vector
+from ..core.values import Private, stored
 from ..exceptions import CannotRemove, UnknownRows
 
 MANTISSA_BITS = 53

@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Private, Vector
+from ..core.arrays import Index, Matrix, Vector
 from ..core.feature_map import FeatureMap
-from ..core.packing import stored
 from ..core.rows import Rows
+from ..core.values import Private, stored
 from .columns import Recipe
 from .description import learns_extremes
 from .features import Features, Layout

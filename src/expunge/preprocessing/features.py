@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import Index, Matrix, Vector
-from ..core.packing import stored
+from ..core.values import stored
 from ..exceptions import InvalidInput
 
 GAP: tuple[int, ...] = ()

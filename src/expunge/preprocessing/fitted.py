@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.arrays import Matrix
-from ..core.packing import stored
+from ..core.values import stored
 from .columns import UNKNOWN, Column, read_columns
 from .description import Preprocessing, Source
 from .features import Features

@@ -17,12 +17,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..core.arrays import Index, Private, Vector, replace_fields
+from ..core.arrays import Index, Vector
 from ..core.linalg import threads_for
 from ..core.losses import Loss
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import Rows, RowSource, in_memory
+from ..core.values import Private, replace_fields, stored
 from ..exceptions import CannotRemove, InvalidInput
 from ..private_model.answers import (
     MEASURED,

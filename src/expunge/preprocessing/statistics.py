@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import Index, Matrix, Private, Vector
-from ..core.packing import stored
+from ..core.arrays import Index, Matrix, Vector
+from ..core.values import Private, stored
 from ..exceptions import CannotRemove, UnknownRows
 from .columns import Recipe
 from .description import Group, OneHot, learns_extremes

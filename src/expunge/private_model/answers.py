@@ -18,10 +18,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import inf
 
-from ..core.arrays import Private, Vector, norm
+from ..core.arrays import Vector, norm
 from ..core.linalg import threads_for
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import RowSource
 from ..core.solver import (
     Model,
@@ -32,6 +31,7 @@ from ..core.solver import (
     require_converged,
 )
 from ..core.sums import largest_norm
+from ..core.values import Private, stored
 from ..exceptions import (
     CannotRemove,
     InvalidInput,

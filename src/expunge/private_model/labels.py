@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import Index, Private, Vector, replace_fields
+from ..core.arrays import Index, Vector
 from ..core.class_losses import Multinomial, OneVsRest
 from ..core.losses import Loss
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import Rows
+from ..core.values import Private, replace_fields, stored
 from ..exceptions import EmptyClass, InvalidInput
 from ..promise.scope import Classes
 from .row_change import RowChange

@@ -26,10 +26,10 @@ from functools import cache, partial
 from time import perf_counter
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
-from ..core.arrays import Index, Private, Vector, replace_fields
+from ..core.arrays import Index, Vector
 from ..core.objective import Objective
-from ..core.packing import NOT_STORED, stored
 from ..core.rows import AnyRows, RowSource
+from ..core.values import NOT_STORED, Private, replace_fields, stored
 from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
 from ..promise.accountant import Accountant, Fitted, TunedOnData, release_event
 from ..promise.budget import Budget

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..core.arrays import Design, Index, Private
+from ..core.arrays import Design, Index
 from ..core.rows import Rows, RowSource
 from ..core.sums import largest_norm
+from ..core.values import Private
 from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, Added, Removed
 

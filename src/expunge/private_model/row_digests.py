@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..core.arrays import Design, Index, Matrix, Private, Vector
+from ..core.arrays import Design, Index, Matrix, Vector
 from ..core.packing import Arrays, pack
 from ..core.rows import Rows
+from ..core.values import Private
 from ..exceptions import UnknownRows
 from .training_rows import KeptRows, require_in_memory
 

@@ -21,10 +21,11 @@ from weakref import ReferenceType, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import Index, Matrix, Vector, replace_fields
+from ..core.arrays import Index, Matrix, Vector
 from ..core.losses import Loss
-from ..core.packing import Arrays, pack, stored, unpack
+from ..core.packing import Arrays, pack, unpack
 from ..core.rows import Rows
+from ..core.values import replace_fields, stored
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here

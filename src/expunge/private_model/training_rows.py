@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..core.arrays import Index, Private
+from ..core.arrays import Index
 from ..core.packing import Arrays, pack
 from ..core.rows import Rows, RowSource
+from ..core.values import Private
 from ..exceptions import UnknownSubject, Unsupported
 from .row_change import extend_rows, first_places
 from .subjects import ROW, is_row_name

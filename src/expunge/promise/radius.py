@@ -28,20 +28,12 @@ from math import exp, expm1, inf, isfinite, sqrt
 
 import numpy as np
 
-from ..core.arrays import (
-    SAFETY,
-    UNDERFLOW,
-    UNIT_ROUNDOFF,
-    Private,
-    Vector,
-    norm,
-    row_norms,
-)
+from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm, row_norms
 from ..core.blocks import SymmetricMatrix
 from ..core.linalg import conjugate_gradients
-from ..core.packing import stored
 from ..core.rows import RowSource
 from ..core.sums import KINK_EDGES, largest_move
+from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
 from .local_radius import (

@@ -7,9 +7,10 @@ computed from a certified state, from above. Notation as in ``removal.state``.
 
 from math import inf, sqrt
 
-from ..core.arrays import SMALLEST, UNDERFLOW, UNIT_ROUNDOFF, Vector, norm
+from ..core.arrays import UNIT_ROUNDOFF, Vector, norm
 from ..core.linalg import MOST_RECENT
 from ..core.sums import KINK_EDGES
+from ..core.values import SMALLEST, UNDERFLOW
 from ..removal import Draft, State
 
 # Roundings of an entry where the features have changed: of both rows and of the map.

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csr_array
 
-from ..core.arrays import Design, Index, Private
-from ..core.packing import pack, stored, unpack
+from ..core.arrays import Design, Index
+from ..core.packing import pack, unpack
 from ..core.rows import JoinedRows, Rows, RowSource
+from ..core.values import Private, stored
 from ..exceptions import ScheduleExhausted, StoreFailed, Unsupported
 from ..files.folder import (
     frame,

@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..core.arrays import Matrix, Private, Vector, catch_lapack_errors
+from ..core.arrays import Matrix, Vector, catch_lapack_errors
 from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
 from ..core.rows import Rows
@@ -38,6 +38,7 @@ from ..core.sums import (
     norm_moment,
     row_sizes,
 )
+from ..core.values import Private
 from ..exceptions import CannotRemove, InvalidInput
 from .state import State
 from .summary import Scales

@@ -19,8 +19,8 @@ from typing import ClassVar
 
 from ..core.arrays import SAFETY, norm, row_squares
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import Rows, RowSource
+from ..core.values import stored
 from ..wide.measurement import Measurement, measure, overview
 from ..wide.preconditioner import Near, ShortCut
 from ..wide.solver import minimise_wide, residual_norm

@@ -42,7 +42,6 @@ from ..core.arrays import Index, Matrix, Vector
 from ..core.blocks import SymmetricMatrix
 from ..core.linalg import Symmetric
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource
 from ..core.solver import (
@@ -55,6 +54,7 @@ from ..core.solver import (
     require_converged,
 )
 from ..core.sums import tilted_slopes
+from ..core.values import stored
 from ..exceptions import (
     CannotRemove,
     InvalidInput,

@@ -19,10 +19,10 @@ import numpy as np
 from ..core.arrays import Vector, norm
 from ..core.blocks import gram_product
 from ..core.linalg import NOT_IN_TRAINING_DATA, CgSolution, conjugate_gradients
-from ..core.packing import stored
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource
 from ..core.solver import Model, add_quadratic
+from ..core.values import stored
 from ..exceptions import NotPositiveDefinite
 from .changes import (
     SignedRows,

@@ -31,23 +31,16 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from ..core.arrays import (
-    LARGEST,
-    Matrix,
-    Private,
-    Vector,
-    norm,
-    replace_fields,
-)
+from ..core.arrays import Matrix, Vector, norm
 from ..core.blocks import Blocks, SymmetricMatrix
 from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective
-from ..core.packing import NOT_STORED, stored
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource, block_sums
 from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
 from ..core.sums import Term, loss_slopes, move_term, slope_term
+from ..core.values import LARGEST, NOT_STORED, Private, replace_fields, stored
 from ..exceptions import InvalidInput, NotPositiveDefinite, Unsupported
 from ..wide.preconditioner import ShortCut
 from .summary import Scales, Summary

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.arrays import SAFETY, Matrix, Private, Vector
+from ..core.arrays import SAFETY, Matrix, Vector
 from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import RowSource, block_sum, block_sums
 from ..core.solver import require_converged
 from ..core.sums import (
@@ -34,6 +33,7 @@ from ..core.sums import (
     norm_sums,
     size_term,
 )
+from ..core.values import Private, stored
 from ..exceptions import InvalidInput, Unsupported
 from ..wide.measurement import (
     Measurement,

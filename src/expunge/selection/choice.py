@@ -27,10 +27,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import UNDERFLOW, Index, Private, norm
+from ..core.arrays import Index, norm
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import Rows
+from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import InvalidInput
 from ..promise.accountant import Accountant, NoisyTuning, TunedOnData, TunedRemovably
 from ..promise.budget import SOLVER_SHARE, Budget

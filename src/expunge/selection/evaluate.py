@@ -33,10 +33,11 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ..core.arrays import UNDERFLOW, UNIT_ROUNDOFF, Matrix, Private, Vector, norm
+from ..core.arrays import UNIT_ROUNDOFF, Matrix, Vector, norm
 from ..core.losses import Loss
 from ..core.rows import Rows
 from ..core.sums import largest_moves, slopes_at_each
+from ..core.values import UNDERFLOW, Private
 from ..private_model.answers import REFUSALS
 from ..promise.radius import inverse_norm, strong_convexity
 from ..promise.rounding import prediction_error

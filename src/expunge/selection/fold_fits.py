@@ -17,11 +17,11 @@ from itertools import chain
 
 import numpy as np
 
-from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Private, Vector, norm
+from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import Rows
 from ..core.sums import loss_gradient, row_sizes
+from ..core.values import Private, stored
 from ..engines import DaskEngine
 from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import Recipe

@@ -20,14 +20,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Private, Vector, norm
+from ..core.arrays import Index, Matrix, Vector, norm
 from ..core.blocks import SymmetricFactor
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.prox import Minimum, anderson_mixture
 from ..core.rows import BLOCK_ROWS, Rows
 from ..core.solver import Model, require_converged
 from ..core.sums import curvature_rows_at_each, slopes_at_each
+from ..core.values import Private, stored
 from ..private_model.answers import REFUSALS
 from ..promise.rounding import gradient_error
 from ..removal import Draft, State

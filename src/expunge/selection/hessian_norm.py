@@ -27,18 +27,11 @@ from math import inf, isfinite, sqrt
 
 import numpy as np
 
-from ..core.arrays import (
-    SAFETY,
-    UNDERFLOW,
-    UNIT_ROUNDOFF,
-    Private,
-    Vector,
-    norm,
-)
+from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm
 from ..core.blocks import SymmetricFactor, SymmetricMatrix, weighted_sum
-from ..core.packing import stored
 from ..core.rows import BLOCK_ROWS, Rows
 from ..core.solver import add_quadratic
+from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import NotPositiveDefinite
 from ..promise.local_radius import local_distance
 from ..promise.radius import (

@@ -27,17 +27,16 @@ import numpy as np
 
 from ..core.arrays import (
     SAFETY,
-    UNDERFLOW,
     UNIT_ROUNDOFF,
     Index,
     Matrix,
-    Private,
     Vector,
     row_norms,
     transpose,
 )
 from ..core.rows import BLOCK_ROWS, Rows
 from ..core.sums import largest_norm
+from ..core.values import UNDERFLOW, Private
 from ..exceptions import InvalidInput
 from ..private_model.answers import REFUSALS
 from ..promise.rounding import gradient_error, prediction_error

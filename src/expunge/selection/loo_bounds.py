@@ -30,20 +30,11 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import (
-    SAFETY,
-    UNDERFLOW,
-    UNIT_ROUNDOFF,
-    Index,
-    Matrix,
-    Private,
-    Vector,
-    norm,
-    row_norms,
-)
+from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Index, Matrix, Vector, norm, row_norms
 from ..core.blocks import SymmetricMatrix
 from ..core.rows import BLOCK_ROWS, Rows
 from ..core.sums import KINK_EDGES, loss_hessian, predict
+from ..core.values import UNDERFLOW, Private
 from ..promise.local_radius import local_distances
 from ..promise.radius import curvature_floor
 from ..promise.rounding import (

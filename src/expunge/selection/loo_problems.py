@@ -25,11 +25,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.arrays import UNDERFLOW, Index, Matrix, Private, Vector, row_norms
+from ..core.arrays import Index, Matrix, Vector, row_norms
 from ..core.blocks import SymmetricMatrix
 from ..core.prox import FLAT, Minimum
 from ..core.rows import Rows
 from ..core.sums import predict
+from ..core.values import UNDERFLOW, Private
 from ..exceptions import NotPositiveDefinite, Unsupported
 from ..promise.rounding import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State

@@ -24,12 +24,12 @@ from functools import partial
 from itertools import chain, product
 from math import isinf
 
-from ..core.arrays import Index, Private, Vector
+from ..core.arrays import Index, Vector
 from ..core.objective import Objective
-from ..core.packing import stored
 from ..core.rows import Rows
 from ..core.solver import require_converged
 from ..core.sums import largest_hessian
+from ..core.values import Private, stored
 from ..engines import DaskEngine
 from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index
-from ..core.packing import NOT_STORED, stored
 from ..core.rows import Rows, RowSource
+from ..core.values import NOT_STORED, stored
 from ..exceptions import CannotRemove, Unsupported
 from ..private_model.labels import has_fewer_classes
 from ..private_model.model import PrivateModel, require_rows

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Self
 
 from ..core.arrays import Index
-from ..core.packing import NOT_STORED, stored
 from ..core.rows import RowSource
+from ..core.values import NOT_STORED, stored
 from ..exceptions import CannotRemove, Unsupported
 from ..preprocessing.pipeline_model import PipelineModel
 from ..private_model.labels import Labels, has_fewer_classes

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from ..core.arrays import Matrix, Private, Vector, row_squares, slice_rows
+from ..core.arrays import Matrix, Vector, row_squares, slice_rows
 from ..core.losses import Curvature, Loss
 from ..core.objective import Objective
 from ..core.rows import Rows, RowSource, block_sum, number
 from ..core.sums import Term, lift_slopes, predict
+from ..core.values import Private
 
 
 class Overview(NamedTuple):

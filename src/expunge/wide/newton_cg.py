@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.arrays import UNIT_ROUNDOFF, Private, Vector, norm
+from ..core.arrays import UNIT_ROUNDOFF, Vector, norm
 from ..core.linalg import Linear
 from ..core.objective import Objective
 from ..core.rows import RowSource
+from ..core.values import Private
 from .measurement import Measurement, measure
 from .preconditioner import Preconditioner, ShortCut, make_preconditioner
 

@@ -24,18 +24,12 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from ..core.arrays import (
-    UNIT_ROUNDOFF,
-    Matrix,
-    Private,
-    Vector,
-    catch_lapack_errors,
-    norm,
-)
+from ..core.arrays import UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
 from ..core.linalg import Linear
 from ..core.objective import Objective
 from ..core.rows import RowSource
 from ..core.sums import gram
+from ..core.values import Private
 from .measurement import HessianProduct
 
 # Beyond this many columns a d x d decomposition takes longer than the passes it saves.

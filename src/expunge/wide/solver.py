@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from ..core.arrays import Matrix, Private, Vector, norm
+from ..core.arrays import Matrix, Vector, norm
 from ..core.objective import Objective
 from ..core.penalties import WorkingSet, span
 from ..core.rows import Rows, RowSource, in_memory
@@ -33,6 +33,7 @@ from ..core.solver import (
     hessian_model,
     minimise,
 )
+from ..core.values import Private
 from .measurement import Measurement, measure
 from .newton_cg import WideSolution, minimise_by_products
 from .preconditioner import Near, ShortCut, make_preconditioner

@@ -15,8 +15,9 @@ from typing import TypeAlias
 import numpy as np
 from sqlalchemy import Connection
 
-from ...core.arrays import Index, Private
+from ...core.arrays import Index
 from ...core.rows import Rows
+from ...core.values import Private
 from ...display.progress import OnProgress
 from ...exceptions import ScheduleExhausted
 from ...private_model.answers import REFUSALS

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...core.arrays import Index, Private
+from ...core.arrays import Index
+from ...core.values import Private
 from ...display.progress import OnProgress
 from ...exceptions import InvalidInput
 from ...ledger import subject_tags
