@@ -10,9 +10,8 @@ import numpy as np
 from expunge.ledger import subject_tags
 from expunge.linear_model.snapshots import private_model
 from expunge.registry import Registry
-from expunge.registry.answering.changes import split_parts
 from expunge.registry.keys import read_tag_keys
-from expunge.registry.loaded_model import load_rows
+from expunge.registry.loaded_model import load_rows, split_parts
 from expunge.registry.storage import aside_table, people_table
 from expunge.registry.storage.people_table import PageKeys, SealedRows
 from tests.registries import data, estimator, private_model_of, rows_in

@@ -14,10 +14,10 @@ import numpy as np
 
 from expunge.exceptions import ExpungeError
 from expunge.ledger import subject_tags
-from expunge.registry.answering.changes import split_parts
 from expunge.registry.answering.pending_rows import MARK
 from expunge.registry.context import Context, Paths, read_settings
 from expunge.registry.keys import read_tag_keys
+from expunge.registry.loaded_model import split_parts
 from expunge.registry.storage import aside_table, people_table, releases_table
 from expunge.registry.storage.aside_table import is_aside, model_of
 from expunge.registry.storage.people_table import PageKeys

@@ -49,6 +49,7 @@ KINDS = (
     tuned_pipeline.TunedPipelineModel,
 )
 HASH_BYTES = 32
+LENGTH_BYTES = 8
 # Arrays of a person's sparse rows that do not have one value for each row.
 ENTRIES = ("numbers", "columns", "width")
 
@@ -314,6 +315,21 @@ def load_rows(
         return rows, places
     order = np.argsort(places)
     return rows.take(order), places[order]
+
+
+def join_parts(parts: Sequence[bytes]) -> bytes:
+    """Return rows of several fits as one value, each with its length before it."""
+    return b"".join(len(one).to_bytes(LENGTH_BYTES, "big") + one for one in parts)
+
+
+def split_parts(data: bytes) -> list[bytes]:
+    """Return the values that were joined."""
+    found, start = [], 0
+    while start < len(data):
+        begin = start + LENGTH_BYTES
+        start = begin + int.from_bytes(data[start:begin], "big")
+        found.append(data[begin:start])
+    return found
 
 
 class _JoinedArrays:

@@ -30,9 +30,11 @@ from ..loaded_model import (
     dump_checkpoint,
     dump_public,
     dump_rows,
+    join_parts,
     load_rows,
     places_of,
     read_from_files,
+    split_parts,
     with_fetch,
 )
 from ..storage import aside_table, people_table, releases_table
@@ -49,7 +51,6 @@ from ..storage.people_table import (
 )
 from .settling import Holding, Holdings, Part, Settlement
 
-LENGTH_BYTES = 8
 NOBODY = SealedPeople([], {}, NO_KEYS)
 Load: TypeAlias = Callable[[str], LoadedModel]
 Blobs: TypeAlias = dict[tuple[str, int], bytes]
@@ -386,21 +387,6 @@ def _open_parts(content: Holding, blobs: Blobs, *, every: bool = False) -> list[
         return split_parts(data) if every else split_parts(data)[-1:]
 
     return [data for part in content.parts for data in open_part(part)]
-
-
-def join_parts(parts: Sequence[bytes]) -> bytes:
-    """Return rows of several fits as one value, each with its length before it."""
-    return b"".join(len(one).to_bytes(LENGTH_BYTES, "big") + one for one in parts)
-
-
-def split_parts(data: bytes) -> list[bytes]:
-    """Return the values that were joined."""
-    found, start = [], 0
-    while start < len(data):
-        begin = start + LENGTH_BYTES
-        start = begin + int.from_bytes(data[start:begin], "big")
-        found.append(data[begin:start])
-    return found
 
 
 def release_again(context: Context, name: str) -> Change:
