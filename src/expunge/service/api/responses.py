@@ -78,8 +78,9 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def get_desk(request: Request) -> Desk:
+async def get_desk(request: Request) -> Desk:
     """Return the desk of the application."""
+    # Not by a plain function: the framework would call that in a thread, at each call.
     desk: Desk = request.app.state.desk
     return desk
 
