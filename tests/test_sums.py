@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from math import ceil, fsum, log2
+from math import ceil, fsum, inf, log2
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from expunge.core.arrays import Matrix, Vector
 from expunge.core.blocks import Blocks
 from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
-from expunge.core.rows import pairwise_sum
+from expunge.core.rows import BLOCK_ROWS, block_max, pairwise_sum
 from expunge.core.solver import add_quadratic
 from expunge.exceptions import InvalidInput
 from tests.instances import LOSSES, N_FEATURES, labelled
@@ -237,6 +237,17 @@ def test_move_that_is_no_number_may_be_of_any_length() -> None:
     moves = sums.largest_moves(loss, rows, steps=steps)
     assert np.isfinite(moves[0])
     assert np.isinf(moves[1])
+
+
+def test_a_block_that_is_no_number_is_not_lost_among_others() -> None:
+    rows = Rows(np.ones((3 * BLOCK_ROWS, 1)), np.arange(3.0 * BLOCK_ROWS), np.ones(1))
+    second = float(BLOCK_ROWS)
+
+    def term(block: Rows) -> float:
+        return float("nan") if block.y[0] == second else float(block.y[-1])
+
+    assert block_max(lambda block: float(block.y[-1]), rows) == rows.y[-1]
+    assert block_max(term, rows) == inf
 
 
 def _tree(terms: Sequence[Vector]) -> Vector:

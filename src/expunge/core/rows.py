@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from math import inf, isnan
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -340,8 +341,12 @@ def block_sums(
 
 
 def block_max(term: Callable[[Rows], float], rows: RowSource) -> float:
-    """Return the largest of what ``term`` makes of blocks, zero if there is none."""
-    return float(max(rows.map_blocks(term), default=0.0))
+    """Return the largest of what ``term`` makes of blocks, zero if there is none.
+
+    What is no number may be of any size: one such block makes it infinite.
+    """
+    found = float(np.max([*rows.map_blocks(term)], initial=0.0))
+    return inf if isnan(found) else found
 
 
 def pairwise_sum(terms: Iterable[Terms]) -> Terms:
