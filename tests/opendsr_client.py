@@ -29,12 +29,9 @@ from cryptography.x509.oid import NameOID
 PATIENCE = 30.0
 
 
-@dataclass(frozen=True)
-class Answered:
-    """An answer whose signature was checked."""
+class Told:
+    """What was sent as JSON, in bytes that were signed."""
 
-    code: int
-    headers: Mapping[str, str]
     raw: bytes
 
     @property
@@ -42,6 +39,15 @@ class Answered:
         found = json.loads(self.raw)
         assert isinstance(found, dict)
         return found
+
+
+@dataclass(frozen=True)
+class Answered(Told):
+    """An answer whose signature was checked."""
+
+    code: int
+    headers: Mapping[str, str]
+    raw: bytes
 
 
 @dataclass
@@ -215,18 +221,12 @@ def check_signature(
 
 
 @dataclass(frozen=True)
-class Received:
+class Received(Told):
     """A callback as it came."""
 
     path: str
     headers: Mapping[str, str]
     raw: bytes
-
-    @property
-    def said(self) -> dict[str, Any]:
-        found = json.loads(self.raw)
-        assert isinstance(found, dict)
-        return found
 
 
 @dataclass
