@@ -51,7 +51,7 @@ def list_rights(caller: Caller) -> tuple[Right, ...]:
 def make_submission(desk: Desk, given: RequestIn, *, caller: Caller) -> Submission:
     """Return a request as the desk takes it; refuse what cannot be asked."""
     if given.right not in list_rights(caller):
-        # Whoever set the hold: to look that up would tell who is held.
+        # No matter who set the hold: to look that up would tell who is held.
         raise Refused(
             403,
             f"{given.right} needs a token with the scope operate: it destroys what "

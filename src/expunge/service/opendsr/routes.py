@@ -70,8 +70,8 @@ require_sender = require("request")
 class Reply(NamedTuple):
     """An answer before it is signed.
 
-    A promise has its signature in itself too. What is known beforehand, whoever calls,
-    is signed once: nobody without a token can make the service compute signatures.
+    A promise has its signature in itself too. What is the same for every caller is
+    signed once: nobody without a token can make the service compute signatures.
     """
 
     code: int
