@@ -340,12 +340,28 @@ def test_a_process_that_hangs_in_a_transaction_does_not_hold_up_others_for_ever(
     monkeypatch.setattr(engine, "SESSION", ("lock_timeout=100",))
     with registry_at(tmp_path / "registry", database_url) as registry:
         with Registry.open(tmp_path / "registry") as second:
-            with registry._context.hold_lock(5.0), registry._context.write_in_turn():
-                lose_lock(tmp_path / "registry", second)
+            with registry._context.write_in_turn():
                 with pytest.raises(Busy, match="another process holds the database"):
                     second.forget(["person 3"], OTHER)
             assert second.forget(["person 3"], OTHER)
             require_consistent(second)
+
+
+def test_a_transaction_ends_with_the_session_that_holds_the_lock(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SESSION", ("lock_timeout=100",))
+    with registry_at(tmp_path / "registry", database_url) as registry:
+        with Registry.open(tmp_path / "registry") as second:
+            with (
+                pytest.raises((Busy, StoreFailed)),
+                registry._context.hold_lock(5.0),
+                registry._context.write_in_turn(),
+            ):
+                lose_lock(tmp_path / "registry", second)
+                assert second.forget(["person 3"], OTHER)
+            require_consistent(second)
+        assert registry.forget(["person 4"], ONE)
 
 
 def test_nothing_is_called_done_that_another_process_is_still_doing(
@@ -432,8 +448,10 @@ def test_threads_of_one_registry_never_work_at_once(
 
     with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
         overtake(patch, (worker, "commit_changes"), meanwhile)
-        registry.forget(["person 2"], ONE)
+        with suppress(StoreFailed):  # on PostgreSQL the work ends with the lock
+            registry.forget(["person 2"], ONE)
     assert outcome == ["waited"]
+    assert registry.forget(["person 2"], ONE)
     require_consistent(registry)
 
 

@@ -179,13 +179,13 @@ class RegistryAccess:
         """Return the token with a secret; None if there is none, or no longer."""
         if not _SECRET.fullmatch(secret):
             return None
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             found = access_table.find_token(connection, _hash(secret), now=now())
         return None if found is None else _read_token(found)
 
     def tokens(self) -> tuple[Token, ...]:
         """Return all tokens that did not expire, without sessions."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             found = access_table.read_tokens(connection, TOKEN, now=now())
         return tuple(map(_read_token, found))
 
@@ -236,7 +236,7 @@ class RegistryAccess:
 
     def trail(self, start: int = 0, most: int = 100) -> list[TrailLine]:
         """Return at most so many lines of the trail, from one on."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             found = access_table.read_trail(connection, start, most=most)
         return [TrailLine(**line._mapping) for line in found]
 

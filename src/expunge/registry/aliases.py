@@ -133,7 +133,7 @@ class RegistryAliases:
 
     def count(self) -> int:
         """Return how many aliases there are."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             return aliases_table.count_aliases(connection)
 
 

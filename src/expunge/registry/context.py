@@ -352,7 +352,7 @@ class Context(Private):
             if not locked:
                 yield False
                 return
-            with self.take_turns():
+            with self.store.hold_session(), self.take_turns():
                 yield True
 
     @contextmanager
@@ -398,7 +398,7 @@ class Context(Private):
 
     def current_turn(self) -> str:
         """Return the turn in the store; it changes each time that a worker writes."""
-        with self.store.read(once=True) as connection:
+        with self.store.read(snapshot=False) as connection:
             return read_metadata(connection, TURN)
 
     def _was_overtaken(self) -> bool:
@@ -426,7 +426,7 @@ class Context(Private):
         """Destroy the keys and files of checkpoints that are no longer current."""
 
         def current() -> dict[str, str]:
-            with self.store.read(once=True) as connection:
+            with self.store.read(snapshot=False) as connection:
                 return releases_table.read_all_checkpoints(connection)
 
         self.checkpoints.destroy_old(current)

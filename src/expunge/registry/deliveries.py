@@ -126,7 +126,7 @@ class RegistryDeliveries:
     def endpoints(self) -> list[Endpoint]:
         """Return the addresses of our own webhooks, oldest first."""
         key = open_outbox_key(self._context.paths)
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             lines = table.read_endpoints(connection)
         return [
             Endpoint(
@@ -199,7 +199,7 @@ class RegistryDeliveries:
 
     def due_hosts(self, now: int) -> list[str]:
         """Return the hosts to which something is due, the longest due first."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             return table.read_due_hosts(connection, now)
 
     def claim(self, host: str, *, now: int, most: int) -> list[Delivery]:
@@ -238,7 +238,7 @@ class RegistryDeliveries:
         if not 1 <= most <= MOST:
             raise InvalidInput(f"most={most}; give a number from 1 to {MOST}")
         before = _parse_place(after) if after else (now() + 1, "")
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             lines = table.read_page(
                 connection, state or "", before=before, most=most + 1
             )
@@ -272,7 +272,7 @@ class RegistryDeliveries:
 
     def count(self) -> dict[str, int]:
         """Return how many deliveries there are in each state."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             return table.count_by_state(connection, now())
 
 

@@ -285,6 +285,11 @@ class Registry:
         """
         ids = people(subjects)
         wanted = Request(ids) if request is None else Request(ids, request)
+        with self._context.store.hold_session():
+            return self._forget(wanted, wait)
+
+    def _forget(self, wanted: Request, wait: float) -> str:
+        """Accept and apply a request; return its receipt."""
         (status,) = self.requests.accept([wanted])
 
         def is_done() -> bool:

@@ -100,7 +100,7 @@ class RegistryRequests:
 
     def statuses(self, requests: Sequence[str]) -> dict[str, RequestStatus]:
         """Return how far requests are, by id; unknown ones are left out."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             found = requests_table.find_requests(connection, requests)
         return {request: request_status(line) for request, line in found.items()}
 
@@ -112,7 +112,7 @@ class RegistryRequests:
     def receipt(self, request: str) -> str | None:
         """Return the receipt of a request; None until it is completed."""
         require_request_id(request)
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             text = requests_table.read_receipt(connection, request)
         if text is None:
             self.status(request)  # raises if there is none

@@ -439,17 +439,17 @@ class RegistryLedger:
 
     def page(self, start: int, most: int) -> list[Entry]:
         """Return at most so many entries, from one on."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             return ledger_table.read_entries(connection, start, most=most)
 
     def head(self) -> str | None:
         """Return the newest signed head, as it was written; None if there is none."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             return ledger_table.read_last_head(connection) or None
 
     def heads(self, after: int = 0, most: int = 100) -> list[Head]:
         """Return at most so many heads over more than ``after`` entries, in order."""
-        with self._context.store.read(once=True) as connection:
+        with self._context.store.read(snapshot=False) as connection:
             return ledger_table.read_heads_after(connection, after, most=most)
 
     def prove_inclusion(self, sequence: int, size: int) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def finish_committed(context: Context, wait: float) -> Unstated:
     A checkpoint may have been replaced without a request or a release, for instance by
     ``reanchor``: then there is nothing to state, but an old key to destroy.
     """
-    with context.store.read() as connection:
+    with context.store.read(snapshot=False) as connection:
         unstated = _read_unstated(context, connection)
     ledger = unstated.ledger
     if ledger is None and context.checkpoints.is_clean(unstated.checkpoints):
@@ -230,7 +230,7 @@ def _describe_handlings(
 ) -> list[Handling]:
     """Return what was done about each request, as an officer needs to know it."""
     models = sorted({name for _, named in completed for name in named})
-    with context.store.read(once=True) as connection:
+    with context.store.read(snapshot=False) as connection:
         shipped = releases_table.shipped_releases(connection) if models else []
     copies = {
         name: tuple(
@@ -263,7 +263,8 @@ def _has_rows_in_files(context: Context) -> bool:
     """Return whether the rows of any model lie in files."""
     with context.store.read() as connection:
         names = releases_table.model_names(connection)
-        texts = releases_table.read_certificates(connection, names).values()
+        newest = releases_table.read_newest_certificates(connection, names).values()
+    texts = [line.certificate for line in newest]
     return any(leaves_files(Certificate.from_json(one).not_covered) for one in texts)
 
 

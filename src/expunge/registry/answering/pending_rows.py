@@ -78,7 +78,7 @@ def destroy_unneeded_keys(context: Context) -> None:
     kept = [name.removeprefix(MARK) for name in names if name.startswith(MARK)]
     if not kept:
         return
-    with context.store.read(once=True) as connection:
+    with context.store.read(snapshot=False) as connection:
         waiting = requests_table.find_waiting(connection, kept)
     destroy_pending_keys(context, [one for one in kept if one not in waiting])
 

@@ -74,7 +74,7 @@ def apply_batch(
     """
     from .changes import make_changes, read_changes
 
-    with context.store.read() as connection:
+    with context.store.read(snapshot=False) as connection:
         settlement = _settle_waiting(
             context, connection, waiting=waiting, failed=list(failed)
         )
@@ -134,8 +134,8 @@ def _settle_waiting(
     for request, _, found in asked:
         people[request][found.subject] = None
     named = sorted({aside_table.model_of(name) for _, name, _ in asked})
-    texts = releases_table.read_certificates(connection, named)
-    fits = aside_table.count_fits(connection, named)
+    newest = releases_table.read_newest_certificates(connection, named)
+    fits = {name: one.fits for name, one in newest.items() if one.removed is None}
     new_rows = read_new_rows(context, connection, lines=waiting)
     _require_same_fits(waiting, fits)
     requests = [
@@ -152,7 +152,7 @@ def _settle_waiting(
         requests,
         read_holdings(connection, [(name, found) for _, name, found in asked]),
         fits=fits,
-        spent=[name for name, text in texts.items() if _is_spent(text)],
+        spent=[name for name, one in newest.items() if _is_spent(one.certificate)],
         behind=behind,
     )
 

@@ -52,7 +52,7 @@ Content: TypeAlias = dict[str, Any]
 
 def replay_journal(context: Context) -> None:
     """Write to the store what it lacks; raise NeedsRestore if it is too old."""
-    with context.store.read() as connection:
+    with context.store.read(snapshot=False) as connection:
         lines, mark = unread_lines(context)
         if not lines:
             return

@@ -233,12 +233,15 @@ def read_tags(connection: Connection) -> set[str]:
     return {*connection.scalars(people)}
 
 
+_FITS = select(models.c.name, models.c.fits).where(
+    models.c.name.in_(bindparam("names", expanding=True)), models.c.removed.is_(None)
+)
+
+
 def count_fits(connection: Connection, wanted: Sequence[str]) -> dict[str, int]:
     """Return how often each of these models was fitted; none if it is not there."""
-    query = select(models.c.name, models.c.fits).where(
-        models.c.name.in_(wanted), models.c.removed.is_(None)
-    )
-    return {name: fits for name, fits in connection.execute(query)}
+    found = connection.execute(_FITS, {"names": wanted})
+    return {name: fits for name, fits in found}
 
 
 def count_fit(connection: Connection, name: str) -> None:

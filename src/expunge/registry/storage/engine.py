@@ -50,8 +50,16 @@ PRAGMAS = (
     "foreign_keys=ON",
     IN_MEMORY,
 )
-READ_ONLY = "read-only file"
+READ_ONLY, FILE = "read-only file", "file"
 PENDING = "writes under way"
+AUTOCOMMIT = "AUTOCOMMIT"
+# How SQLite begins what PostgreSQL begins at each of these levels.
+BEGIN = "begin"
+BEGINNINGS = {
+    "REPEATABLE READ": "BEGIN",
+    "READ COMMITTED": "BEGIN IMMEDIATE",
+    AUTOCOMMIT: "",
+}
 # Whatever the server's defaults are.
 SESSION = (
     "synchronous_commit=on",  # committed means on disk
@@ -101,38 +109,65 @@ class Store:
         return path
 
     @contextmanager
-    def read(self, *, once: bool = False) -> Iterator[Connection]:
-        """Give a transaction that sees one moment and changes nothing.
+    def hold_session(self) -> Iterator[Connection]:
+        """Keep one session for all transactions of this thread, until the block ends.
 
-        Inside another one of the same thread it is that one, at the same moment. For
-        one statement alone say ``once``: it sees one moment by itself, and PostgreSQL
-        needs neither a beginning nor an end.
+        PostgreSQL is then asked once, and not by every transaction, whether the session
+        still lives; and nothing is written once a session that holds a lock has ended.
         """
-        current: Connection | None = getattr(self._within, "connection", None)
+        current: Connection | None = getattr(self._within, "session", None)
+        if current is not None:
+            yield current
+            return
+        with translate_errors(), self.engine.connect() as session:
+            self._within.session = session
+            try:
+                yield session
+            finally:
+                self._within.session = None
+
+    @contextmanager
+    def read(self, *, snapshot: bool = True) -> Iterator[Connection]:
+        """Give a connection that sees one moment and changes nothing.
+
+        Inside another one of the same thread it is that one, at the same moment.
+        Without a ``snapshot`` each statement sees a moment of its own, which is
+        cheaper: for one statement alone, or for a worker, whose turn is refused if
+        another one wrote in between.
+        """
+        current: Connection | None = getattr(self._within, "reading", None)
         if current is not None:
             yield current
             return
         file = self.read_only_file
         moment = nullcontext() if file is None else require_unchanged(file)
-        with self._report_replaced(), moment, self.engine.connect() as connection:
-            if self.dialect == "postgresql":  # by default each statement has its own
-                connection = connection.execution_options(
-                    isolation_level="AUTOCOMMIT" if once else "REPEATABLE READ"
-                )
-            self._within.connection = connection
+        with self._report_replaced(), moment, self.hold_session() as session:
+            self._set_up(session, "REPEATABLE READ" if snapshot else AUTOCOMMIT)
+            self._within.reading = session
             try:
-                yield connection
+                yield session
             finally:
-                self._within.connection = None
+                self._within.reading = None
+                session.rollback()
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Give a transaction that is committed, durably, if nothing raises."""
         self.require_writable()
-        with self._report_replaced(), self.engine.connect() as connection:
-            connection = connection.execution_options(writing=True)
-            with connection.begin():
-                yield connection
+        assert getattr(self._within, "reading", None) is None, "read first, then write"
+        with self._report_replaced(), self.hold_session() as session:
+            self._set_up(session, "READ COMMITTED")
+            with session.begin():
+                yield session
+
+    def _set_up(self, session: Connection, level: str) -> None:
+        """Say what the next transaction of a session is for."""
+        if self.dialect == "postgresql":  # whatever the server's defaults are
+            session.execution_options(isolation_level=level)
+            return
+        if session.info.get(FILE) != find_inode(self.engine.url.database):
+            session.invalidate()  # another file has replaced it: connect to that one
+        session.execution_options(**{BEGIN: BEGINNINGS[level]})
 
     @contextmanager
     def _report_replaced(self) -> Iterator[None]:
@@ -409,7 +444,7 @@ def _require_same_file(path: Path, _: object, record: Any, *rest: object) -> Non
     del rest
     with suppress(FileNotFoundError):
         file = path.stat().st_ino
-        if record.info.setdefault("file", file) != file:
+        if record.info.setdefault(FILE, file) != file:
             raise exc.DisconnectionError
 
 
@@ -434,8 +469,9 @@ def _begin(connection: Connection) -> None:
     A reader that turns into a writer may find that another process wrote in between,
     and waiting does not help it.
     """
-    writing = connection.get_execution_options().get("writing")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+    statement = connection.get_execution_options().get(BEGIN, "BEGIN")
+    if statement:
+        connection.exec_driver_sql(statement)
 
 
 def _truncate(cursor: Any, wait: float) -> None:

@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
-from sqlalchemy import exc, func, select
+from sqlalchemy import func, select
 
 from ...disk import open_or_create
-from ...exceptions import Busy
+from ...exceptions import Busy, StoreFailed
 from .engine import Store, translate_errors
 
 # Any number will do, as long as nobody else uses it in the same database.
@@ -142,20 +142,25 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 @contextmanager
 def _session_lock(store: Store) -> Iterator[Callable[[], bool]]:
-    """Give a function that tries to lock the database for a session of its own."""
-    with translate_errors(), store.engine.connect() as connection:
-        # Outside a transaction: one that idles for long would hold up the vacuum.
-        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+    """Give a function that tries to lock the database for a session of its own.
+
+    All that the holder then does, it does in this session: if that ends, so does the
+    work.
+    """
+    with store.hold_session() as session:
 
         def try_lock() -> bool:
-            return bool(connection.scalar(_LOCK))
+            # Outside a transaction: one that idles for long would hold up the vacuum.
+            with store.read(snapshot=False) as connection:
+                return bool(connection.scalar(_LOCK))
 
         try:
             yield try_lock
         except BaseException:
-            connection.invalidate()  # the session ends, and its lock with it
+            session.invalidate()  # the session ends, and its lock with it
             raise
         try:
-            connection.scalar(_UNLOCK)
-        except exc.DBAPIError:
-            connection.invalidate()  # it had ended by itself; the work is done
+            with store.read(snapshot=False) as connection:
+                connection.scalar(_UNLOCK)
+        except StoreFailed:
+            session.invalidate()  # it had ended by itself; the work is done

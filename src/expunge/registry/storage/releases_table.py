@@ -5,7 +5,7 @@ A checkpoint is replaced by the next one and only by that: a process that worked
 another generation has been overtaken, and is refused.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -179,7 +179,7 @@ def model_changed_error(name: str) -> Busy:
 
 
 _CERTIFICATES = (
-    select(models.c.name, releases.c.certificate)
+    select(models.c.name, models.c.fits, models.c.removed, releases.c.certificate)
     .join(
         releases,
         (releases.c.model == models.c.name) & (releases.c.number == models.c.number),
@@ -188,10 +188,15 @@ _CERTIFICATES = (
 )
 
 
-def read_certificates(connection: Connection, wanted: Sequence[str]) -> dict[str, str]:
-    """Return the certificate of the newest release of each of these models."""
-    found = connection.execute(_CERTIFICATES, {"names": wanted})
-    return {name: certificate for name, certificate in found}
+def read_newest_certificates(
+    connection: Connection, wanted: Sequence[str]
+) -> dict[str, Row[Any]]:
+    """Return the certificate of the newest release of each of these models.
+
+    With it come ``fits``, how often the model was fitted, and when it was ``removed``.
+    """
+    found: Iterable[Row[Any]] = connection.execute(_CERTIFICATES, {"names": wanted})
+    return {line.name: line for line in found}
 
 
 _SUPERSEDE = (
