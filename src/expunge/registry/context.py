@@ -10,7 +10,7 @@ Busy.
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -299,6 +299,9 @@ class Context(Private):
         what the journal says.
     ledger
         Where the ledger stands, as of this turn; None if the store must be asked.
+    stated
+        The file of each model's checkpoint, if all that was committed is in the ledger
+        as of this turn; None if the store must be asked.
     """
 
     paths: Paths
@@ -310,6 +313,7 @@ class Context(Private):
     turn: str = ""
     reached: Reached = field(default_factory=Reached)
     ledger: Ledger | None = None
+    stated: Mapping[str, str] | None = None
 
     @classmethod
     def in_folder(cls, paths: Paths, settings: Settings) -> "Context":
@@ -360,11 +364,11 @@ class Context(Private):
         """Work, with the lock held; a failure after another took over becomes Busy."""
         turn = self.current_turn()
         if turn != self.turn:  # others worked since
-            self.turn, self.ledger = turn, None
+            self.turn, self.ledger, self.stated = turn, None, None
         try:
             yield
         except Exception as error:
-            self.ledger = None
+            self.ledger = self.stated = None
             if self._was_overtaken():
                 raise overtaken_error() from error
             raise
@@ -378,7 +382,7 @@ class Context(Private):
         ``writes`` are called first and sent together with the turn: nothing in them may
         read from the store. A caller who knows what became of the ledger may note it.
         """
-        self.ledger = None
+        self.ledger = self.stated = None
         turn = random_bytes(SECRET_BYTES).hex()
         with self.store.write() as connection:
             if not self.turn:
@@ -402,19 +406,19 @@ class Context(Private):
             return read_metadata(connection, TURN)
 
     def _was_overtaken(self) -> bool:
-        try:
-            return self.current_turn() != self.turn
-        except ExpungeError:
-            return False
+        for _ in range(2):  # if the session had ended, the second time it is another
+            with suppress(ExpungeError):
+                return self.current_turn() != self.turn
+        return False
 
     def load_model(self, name: str) -> "LoadedModel":
         """Return a model with its private state; only the worker may ask."""
         from .loaded_model import load_checkpoint
 
         with self.store.read() as connection:
-            current = releases_table.read_checkpoints(connection).get(name)
+            files = self.stated or releases_table.read_checkpoints(connection)
             known = self.cache.get(name)
-            if known is not None and known.checkpoint == current:
+            if known is not None and known.checkpoint == files.get(name):
                 return known
             line = releases_table.read_newest(connection, name)
         data = self.checkpoints.read(line.checkpoint)
@@ -458,18 +462,15 @@ def read_ledger(context: Context, connection: Connection) -> Ledger:
 
 @contextmanager
 def erase_deleted(context: Context, wait: float) -> Iterator[None]:
-    """Erase what was deleted, rows and keys at once, while the block runs.
+    """Erase what was deleted, rows and keys, and run the block meanwhile.
 
-    Both mostly wait for the disk. On leaving the block they are done.
+    On leaving the block both are done.
     """
-    with ThreadPoolExecutor(2) as threads:
-        erasures = [
-            threads.submit(context.store.erase_deleted, wait),
-            threads.submit(context.destroy_old_checkpoints),
-        ]
+    with ThreadPoolExecutor(1) as thread:
+        rows = thread.submit(context.store.erase_deleted, wait)
+        context.destroy_old_checkpoints()
         yield
-    for one in erasures:
-        one.result()
+    rows.result()
 
 
 def next_entry_time(ledger: Ledger, after: int = 0) -> int:

@@ -85,16 +85,23 @@ class Unstated:
         return any(map(is_aside, self.checkpoints))
 
 
-def finish_committed(context: Context, wait: float) -> Unstated:
+def finish_committed(
+    context: Context, wait: float, *, pending: Sequence[Any] | None = None
+) -> Unstated:
     """Complete what was committed, if anything; return what was found.
 
     A checkpoint may have been replaced without a request or a release, for instance by
     ``reanchor``: then there is nothing to state, but an old key to destroy.
+
+    ``pending`` are the requests that are not completed, if they were just read.
     """
     with context.store.read(snapshot=False) as connection:
-        unstated = _read_unstated(context, connection)
+        if pending is None:
+            pending = requests_table.read_pending(connection)
+        unstated = _read_unstated(context, connection, pending=pending)
     ledger = unstated.ledger
     if ledger is None and context.checkpoints.is_clean(unstated.checkpoints):
+        context.stated = unstated.checkpoints
         return unstated
     with erase_deleted(context, wait):
         statement = (
@@ -106,17 +113,21 @@ def finish_committed(context: Context, wait: float) -> Unstated:
         destroy_pending_keys(context, rectified)
     if statement is not None:
         write_statement(context, statement)
+    context.stated = unstated.checkpoints
     return unstated
 
 
-def _read_unstated(context: Context, connection: Connection) -> Unstated:
+def _read_unstated(
+    context: Context, connection: Connection, *, pending: Sequence[Any]
+) -> Unstated:
     """Return what is committed and not in the ledger yet."""
-    pending = requests_table.read_pending(connection)
     stages: dict[str, list[Any]] = {
         stage: [line for line in pending if line.stage == stage]
         for stage in (requests_table.ACCEPTED, requests_table.APPLIED)
     }
     waiting, applied = stages.values()
+    if context.stated is not None and not applied:
+        return Unstated(waiting, (), (), (), (), None, context.stated)
     releases = releases_table.releases_without_entry(connection)
     checkpoints = releases_table.read_all_checkpoints(connection)
     removed: Sequence[Any] = ()

@@ -280,8 +280,8 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
 
     Everything that changes models begins here.
     """
-    replay_journal(context)
-    found = finish_committed(context, wait)
+    pending = replay_journal(context)
+    found = finish_committed(context, wait, pending=pending)
     tidy_keys(context)
     destroy_unneeded_keys(context)
     if found.has_asides and _erase_ended_holds(context):

@@ -50,23 +50,34 @@ Content: TypeAlias = dict[str, Any]
 """What a line of the journal says."""
 
 
-def replay_journal(context: Context) -> None:
-    """Write to the store what it lacks; raise NeedsRestore if it is too old."""
+def replay_journal(context: Context) -> Sequence[Any]:
+    """Write to the store what it lacks; raise NeedsRestore if it is too old.
+
+    Returns the requests that are not completed, oldest first.
+    """
     with context.store.read(snapshot=False) as connection:
         lines, mark = unread_lines(context)
+        pending = requests_table.read_pending(connection)
         if not lines:
-            return
+            return pending
         require_store_knows(connection, lines)
-        there = requests_table.find_requests(connection, accepted_ids(lines))
+        open_ones = {line.id for line in pending}
+        asked = [id_ for id_ in accepted_ids(lines) if id_ not in open_ones]
+        there = open_ones | requests_table.find_requests(connection, asked).keys()
     accepted = [one for _, line in lines for one in line.get("accepted", ())]
     missing = {one["id"]: one for one in accepted if one["id"] not in there}
     _insert_missing(context, missing.values())
     others = [line for _, line in lines if "accepted" not in line]
+    behind = mark.end < context.reached.taken_in
     if others and not _has_statements(context, others):
         _write_lines(context, others)
-    elif mark.end < context.reached.taken_in:
+    elif behind:
         with context.write_in_turn() as connection:
             write_current_mark(context, connection)
+    elif not missing:
+        return pending
+    with context.store.read(snapshot=False) as connection:
+        return requests_table.read_pending(connection)
 
 
 def require_current_store(context: Context) -> None:
