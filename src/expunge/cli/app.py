@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperGroup
 
 from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
-from .advise import AdviseCommand
 from .aliases import (
     AliasCountCommand,
     AliasFindCommand,
@@ -25,10 +24,17 @@ from .aliases import (
 )
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
 from .demo import BenchCommand, DemoCommand
+from .estimators import AdviseCommand
+from .fit import FitCommand
 from .lake import LakeRewriteCommand, LakeStatusCommand
-from .models import FitCommand, PlanCommand
-from .releases import ReanchorCommand, ReleaseCommand, RemoveCommand
-from .requests import ForgetCommand, RequestCommand
+from .models import PlanCommand, ReanchorCommand, ReleaseCommand, RemoveCommand
+from .requests import (
+    CancelCommand,
+    ExtendCommand,
+    ForgetCommand,
+    RefuseCommand,
+    RequestCommand,
+)
 from .rows import AddCommand, RectifyCommand
 from .service import (
     ServeCommand,
@@ -42,7 +48,6 @@ from .service import (
     WebhookReplayCommand,
 )
 from .verify import AuditCommand, VerifyCommand
-from .waiting import CancelCommand, ExtendCommand, RefuseCommand
 
 # Typer has no public name for its usage errors; a bad parameter is one of them.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
