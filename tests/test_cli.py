@@ -25,7 +25,7 @@ from benchmarks.experiments.settings import WORDS
 from benchmarks.report import Section, Table, Target
 from expunge import __version__, exceptions
 from expunge.cli import common, demo
-from expunge.cli.app import COMMANDS, app
+from expunge.cli.app import COMMANDS, MODULES, app, build_command, import_command
 from expunge.cli.common import (
     CODES,
     DATA_MISSING,
@@ -183,7 +183,48 @@ def loaded(module: str, heavy: list[str]) -> str:
 
 def test_commands_import_nothing_heavy() -> None:
     heavy = ["numpy", "rich", "pyarrow", "sqlalchemy", "cryptography", "benchmarks"]
-    assert loaded("expunge.cli.app", heavy) == "[]"
+    modules = ", ".join(f"expunge.cli.{one}" for one in ("app", *MODULES))
+    assert loaded(modules, heavy) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (["--help"], []),
+        (["alias", "--help"], []),
+        (["forgt"], []),
+        (["forget", "--help"], ["answering", "requests"]),
+        (["alias", "find", "--help"], ["aliases"]),
+    ],
+)
+def test_only_the_command_that_is_called_is_imported(
+    words: list[str], modules: list[str]
+) -> None:
+    code = """import atexit, sys
+from expunge.cli import main
+ours = lambda: sorted(one for one in sys.modules if one.startswith("expunge.cli."))
+atexit.register(lambda: print(*ours(), file=sys.stderr))
+main()"""
+    call = [sys.executable, "-c", code, *words]
+    done = subprocess.run(call, capture_output=True, text=True)
+    found = done.stderr.splitlines()[-1].split()
+    assert found == sorted(f"expunge.cli.{one}" for one in ("app", "common", *modules))
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_list_of_commands_shows_the_first_sentence_of_each(words: str) -> None:
+    assert COMMANDS[words] == build_command(words).get_short_help_str(limit=200)
+
+
+def test_every_class_of_a_command_is_listed() -> None:
+    listed = {import_command(words) for words in COMMANDS}
+    defined = {
+        one
+        for home in MODULES
+        for one in vars(import_module(f"expunge.cli.{home}")).values()
+        if isinstance(one, type) and one.__name__.endswith("Command")
+    }
+    assert listed == defined
 
 
 def test_a_service_accepts_without_what_fits_and_files_need() -> None:

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from sqlalchemy import URL, make_url
 
-from expunge.cli.service.serve import ServeCommand
+from expunge.cli.service import ServeCommand
 from expunge.registry import Registry
 from expunge.service.app import DRAIN
 from expunge.service.settings import ServiceSettings, read_settings

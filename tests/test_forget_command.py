@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from expunge.cli import common, requests
+from expunge.cli import answering, common
+from expunge.cli.answering import split_into_batches
 from expunge.cli.common import (
     BUSY,
     DATA_MISSING,
@@ -19,7 +20,6 @@ from expunge.cli.common import (
     UNKNOWN,
     WRONG_INPUT,
 )
-from expunge.cli.requests import split_into_batches
 from expunge.core.json_text import dumps
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
@@ -309,7 +309,7 @@ class TestForget:
 
         monkeypatch.setattr(RegistryRequests, "accept", full)
         monkeypatch.setattr(
-            requests, "split_into_batches", lambda asked: split_into_batches(asked, 2)
+            answering, "split_into_batches", lambda asked: split_into_batches(asked, 2)
         )
         Path("ids.txt").write_text("\n".join(map(person, range(5))))
         done = call("forget", "--from", "ids.txt")

@@ -71,6 +71,27 @@ class TestStatus:
         assert call("release", "churn", "--withdraw", "1").code == DONE
         assert call("status", "--json").json["outstanding"] == []
 
+    def test_estimators_are_named_without_loading_them(self, folder: Path) -> None:
+        with Registry.open(folder) as registry:
+            named = {one.name: one.estimator for one in registry.status().models}
+            found = {name: type(registry.model(name)).__name__ for name in named}
+        assert named == found
+        assert named == {"churn": "LogisticRegression", "dose": "LinearRegression"}
+        code = """import atexit, sys
+from expunge.cli import main
+atexit.register(lambda: print("scipy" in sys.modules, file=sys.stderr))
+main()"""
+        words = [sys.executable, "-c", code, "status"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (DONE, "False\n")
+
+    def test_altered_release_is_reported(self, folder: Path) -> None:
+        with sqlite3.connect(folder / "expunge.db") as database:
+            database.execute("UPDATE releases SET content = zeroblob(40)")
+        done = call("status")
+        assert done.code == STORE_FAILED
+        assert "was altered in the database" in done.err
+
     def test_request_by_its_id(self, folder: Path) -> None:
         done = call("status", "--request", REQUEST, "--receipt", "receipt.json")
         assert done.code == DONE

@@ -12,13 +12,13 @@ scikit-learn take a second to import, and ``--help`` need not wait for them.
 
 import re
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 _LISTED = re.compile(r"^from (\.[\w.]+) import (\w+) as", re.MULTILINE)
 _HOMES = {
     name: home
-    for home, name in _LISTED.findall((files(__name__) / "__init__.pyi").read_text())
+    for home, name in _LISTED.findall(Path(__file__).with_suffix(".pyi").read_text())
 }
 
 __version__ = "0.1.0"

@@ -7,7 +7,7 @@ from ..exceptions import MissingExtra, needing
 
 __all__ = ["main"]
 
-# The same as in ``options``, which cannot be imported without typer.
+# The same as in ``common``, which cannot be imported without typer.
 NOT_INSTALLED = 4
 
 

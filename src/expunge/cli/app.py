@@ -2,47 +2,20 @@
 """The application: all commands, and how each one is run and fails.
 
 A command is a value whose fields are its options. Typer builds it from the command line
-and ``perform`` runs it, so all commands fail in the same way. A command imports what it
-needs when it runs, which keeps ``expunge --help`` quick.
+and ``perform`` runs it, so all commands fail in the same way. ``COMMANDS`` lists them;
+a command is imported when it is called, and imports what it needs when it runs, which
+keeps ``expunge --help`` quick.
 """
 
 import json
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperGroup
 
-from .admin import InitCommand, LogCommand, RestoreCommand, RotateCommand, StatusCommand
-from .advise import AdviseCommand
-from .aliases import (
-    AliasCountCommand,
-    AliasFindCommand,
-    AliasImportCommand,
-    AliasRemoveCommand,
-)
 from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
-from .demo import BenchCommand, DemoCommand
-from .lake import LakeRewriteCommand, LakeStatusCommand
-from .models import FitCommand, PlanCommand
-from .releases import ReanchorCommand, ReleaseCommand, RemoveCommand
-from .requests import ForgetCommand, RequestCommand
-from .rows import AddCommand, RectifyCommand
-from .service import (
-    ServeCommand,
-    TokenCreateCommand,
-    TokenListCommand,
-    TokenRevokeCommand,
-    WebhookAddCommand,
-    WebhookDeliveriesCommand,
-    WebhookListCommand,
-    WebhookRemoveCommand,
-    WebhookReplayCommand,
-)
-from .verify import AuditCommand, VerifyCommand
-from .waiting import CancelCommand, ExtendCommand, RefuseCommand
 
 # Typer has no public name for its usage errors; a bad parameter is one of them.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
@@ -87,7 +60,13 @@ def print_error(text: str, code: int, *, as_json: bool) -> None:
 
 
 class CommandGroup(TyperGroup):
-    """All commands; a wrong command line is reported in one line."""
+    """Commands by name; a wrong command line is reported in one line."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called, imported now, and what is left to read."""
+        name, command, rest = super().resolve_command(ctx, args)
+        words = f"{ctx.info_name} {name}" if ctx.parent else name
+        return name, build_command(words) if words in COMMANDS else command, rest
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Read the command line, run the command, and exit."""
@@ -155,44 +134,59 @@ def expunge(
     """Certified machine unlearning of regularised convex models."""
 
 
-COMMANDS: dict[str, Callable[..., Command]] = {
-    "init": InitCommand,
-    "advise": AdviseCommand,
-    "fit": FitCommand,
-    "add": AddCommand,
-    "plan": PlanCommand,
-    "forget": ForgetCommand,
-    "request": RequestCommand,
-    "rectify": RectifyCommand,
-    "cancel": CancelCommand,
-    "refuse": RefuseCommand,
-    "extend": ExtendCommand,
-    "alias import": AliasImportCommand,
-    "alias find": AliasFindCommand,
-    "alias count": AliasCountCommand,
-    "alias remove": AliasRemoveCommand,
-    "lake status": LakeStatusCommand,
-    "lake rewrite": LakeRewriteCommand,
-    "status": StatusCommand,
-    "log": LogCommand,
-    "release": ReleaseCommand,
-    "remove": RemoveCommand,
-    "verify": VerifyCommand,
-    "audit": AuditCommand,
-    "rotate": RotateCommand,
-    "reanchor": ReanchorCommand,
-    "restore": RestoreCommand,
-    "serve": ServeCommand,
-    "token create": TokenCreateCommand,
-    "token list": TokenListCommand,
-    "token revoke": TokenRevokeCommand,
-    "webhook add": WebhookAddCommand,
-    "webhook list": WebhookListCommand,
-    "webhook remove": WebhookRemoveCommand,
-    "webhook deliveries": WebhookDeliveriesCommand,
-    "webhook replay": WebhookReplayCommand,
-    "demo": DemoCommand,
-    "bench": BenchCommand,
+# Every command, with the first sentence of its help, which ``expunge --help`` shows.
+COMMANDS = {
+    "init": "Create a registry, or upgrade an older one.",
+    "advise": "Suggest a budget, from a table like the one you will fit.",
+    "fit": "Fit a model to a table, and keep it so that it can forget.",
+    "add": "Add the rows of a table to a model, and release it.",
+    "plan": "Show how many rows may be removed under a model's budget.",
+    "forget": "Forget people in every model that holds them.",
+    "request": (
+        "Exercise a right of people: erase, object, restrict, lift, hold or end-hold."
+    ),
+    "rectify": "Replace the rows of a person in a model by those of a table.",
+    "cancel": "Take back a request that waits.",
+    "refuse": "Answer a request that waits with a refusal, and print the receipt.",
+    "extend": "Extend the deadline of a request, once, as its law allows.",
+    "alias import": "Import aliases of people from a table, all of them or none.",
+    "alias find": "Print the id that each alias leads to, one per line.",
+    "alias count": "Print how many aliases there are.",
+    "alias remove": "Delete aliases, for instance of a number that changed hands.",
+    "lake status": "Show whether a model's files still hold people who left it.",
+    "lake rewrite": "Rewrite a model's files without the people who left.",
+    "status": "Show models, requests and outdated releases.",
+    "log": "Print the ledger, or export it to a file that anyone can verify.",
+    "release": "Write a release to a file, or withdraw one.",
+    "remove": "Retire a model, and destroy its rows and keys.",
+    "verify": "Check whether a receipt, a ledger export or a certificate stands.",
+    "audit": "Open the private record behind a model's release, for an auditor.",
+    "rotate": "Replace a key.",
+    "reanchor": "Rebuild a model's private state from the remaining rows.",
+    "restore": "Restore the store from a backup, and forget again.",
+    "serve": (
+        "Serve a registry: an API, a dashboard, and the protocols of privacy desks."
+    ),
+    "token create": "Make a token, and print it.",
+    "token list": "List the tokens that did not expire.",
+    "token revoke": "Make a token useless from now on.",
+    "webhook add": (
+        "Let a service call an address when something happens; print the secret."
+    ),
+    "webhook list": "List the addresses that a service calls.",
+    "webhook remove": "Call an address no more; what it was to be told is given up.",
+    "webhook deliveries": (
+        "List what was told to others, newest first: webhooks and callbacks."
+    ),
+    "webhook replay": (
+        "Deliver something again, for instance after a receiver was repaired."
+    ),
+    "demo": (
+        "Forget 150 people on bundled data, check the receipts, and write a report."
+    ),
+    "bench": (
+        "Run the paper's experiments and the comparison; write results and a report."
+    ),
 }
 GROUPS = {
     "alias": "Look after addresses, numbers and other names of people.",
@@ -200,13 +194,52 @@ GROUPS = {
     "token": "Look after the tokens by which others call a service.",
     "webhook": "Look after whom a service calls when something happens.",
 }
-
-groups = {
-    name: typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
-    for name, text in GROUPS.items()
+# Where each one is: ``alias find`` is the class ``AliasFindCommand`` of ``aliases``.
+MODULES = {
+    "admin": "init restore rotate status log",
+    "aliases": "alias",
+    "demo": "demo bench",
+    "estimators": "advise",
+    "fit": "fit",
+    "lake": "lake",
+    "models": "plan release reanchor remove",
+    "requests": "forget request cancel refuse extend",
+    "rows": "add rectify",
+    "service": "serve token webhook",
+    "verify": "verify audit",
 }
-for name, group in groups.items():
-    app.add_typer(group, name=name)
-for words, command in COMMANDS.items():
-    *above, name = words.split()
-    (groups[above[0]] if above else app).command(name)(command)
+
+
+def import_command(words: str) -> type[Command]:
+    """Import a command, and return its class."""
+    first, *_ = words.split()
+    (module,) = [home for home, names in MODULES.items() if first in names.split()]
+    name = words.title().replace(" ", "") + "Command"
+    found: type[Command] = getattr(import_module(f".{module}", __package__), name)
+    return found
+
+
+def build_command(words: str) -> Any:
+    """Return a command as Typer runs it, with its options."""
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(words.split()[-1])(import_command(words))
+    return typer.main.get_command(alone)
+
+
+def register_commands() -> None:
+    """Let the application know what it can be asked, without importing a command."""
+    groups = {
+        name: typer.Typer(
+            help=text, cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None
+        )
+        for name, text in GROUPS.items()
+    }
+    for name, group in groups.items():
+        app.add_typer(group, name=name)
+    for words, text in COMMANDS.items():
+        *above, name = words.split()
+        # Lists show the name and the text; ``resolve_command`` finds the rest.
+        (groups[above[0]] if above else app).command(name, help=text)(lambda: None)
+
+
+register_commands()

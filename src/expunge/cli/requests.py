@@ -1,46 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge forget`` and ``expunge request``: people ask, receipts answer them.
+"""Commands on requests: forget, request; cancel, refuse or extend one that waits."""
 
-Requests are accepted a thousand at a time and then applied together. An accepted
-request is kept whatever happens next. So if something fails, the receipts that exist
-are still handed out, and the error says which requests remain.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownSubject
+from ..exceptions import InvalidInput, UnknownSubject
+from .answering import (
+    IssuedReceipts,
+    ReceiptFolder,
+    RequestedPeople,
+    apply_accepted,
+    apply_requests,
+    dry_run,
+    read_people,
+    refuse_unknown,
+    take_people,
+)
 from .common import (
     DONE,
-    CommandFailed,
     ConfirmOptions,
     RegistryOptions,
-    explain,
-    find_exit_code,
+    describe_deadline,
     format_count,
     print_json,
     print_note,
     print_text,
+    request_to_json,
     require_file,
-    show_progress,
 )
-from .people import RequestedPeople, dry_run, read_people, refuse_unknown, take_people
-from .receipts import IssuedReceipts, ReceiptFolder
 
 if TYPE_CHECKING:
     from ..registry import Registry, Request
-
-# One transaction for each: few enough to show progress, many enough to be quick.
-BATCH_SIZE = 1000
-CONTINUE = "expunge forget --pending continues"
-
-Item = TypeVar("Item")
 
 
 class RightName(StrEnum):
@@ -350,93 +345,77 @@ class RequestCommand(RequestOptions):
         return DONE
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetOutcome:
-    """What became of requests.
+@dataclass(frozen=True)
+class CancelCommand(RegistryOptions, ConfirmOptions):
+    """Take back a request that waits. It will not be applied, and gets no receipt."""
 
-    Parameters
-    ----------
-    receipts
-        Receipts of the completed requests, by request.
-    pending
-        Requests accepted and not completed.
-    n_refused
-        How many requests were not accepted.
-    failure
-        What went wrong, if anything.
+    request: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="Id of the request.")
+    ]
+
+    def perform(self) -> int:
+        """Cancel the request."""
+        with self.open_registry() as registry:
+            self.confirm(f"Cancel request {self.request}?")
+            status = registry.requests.cancel(self.request)
+        if self.as_json:
+            print_json(request_to_json(status))
+        else:
+            print_text(f"request {self.request} is cancelled")
+        return DONE
+
+
+@dataclass(frozen=True)
+class RefuseCommand(RegistryOptions, ConfirmOptions):
+    """Answer a request that waits with a refusal, and print the receipt.
+
+    The reason is one of these codes, and is public: legal-duty, public-interest,
+    research, legal-claims, unidentified, unfounded, not-applicable.
     """
 
-    receipts: dict[str, str]
-    pending: tuple[str, ...]
-    n_refused: int
-    failure: ExpungeError | None
+    request: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="Id of the request.")
+    ]
+    reason: Annotated[str, typer.Option(metavar="CODE", help="Why it is refused.")]
 
-    def require_complete(self, where: str) -> None:
-        """Raise unless every request is completed; ``where`` lists the others."""
-        if not self.pending and not self.n_refused:
-            return
-        failure = self.failure or Busy("another process is at work")
-        parts = [explain(failure)]
-        if len(self.pending) == 1:
-            parts.append(f"request {self.pending[0]} is accepted and kept; {CONTINUE}")
-        elif self.pending:
-            kept = f"{len(self.pending)} requests are accepted and kept"
-            parts.append(f"{kept}, {where} lists them; {CONTINUE}")
-        if self.n_refused:
-            refused = format_count(
-                self.n_refused, "request was", plural="requests were"
+    def perform(self) -> int:
+        """Refuse the request and print its receipt."""
+        with self.open_registry() as registry:
+            self.confirm(f"Refuse request {self.request} ({self.reason})?")
+            print_text(registry.requests.refuse(self.request, self.reason))
+        return DONE
+
+
+@dataclass(frozen=True)
+class ExtendCommand(RegistryOptions, ConfirmOptions):
+    """Extend the deadline of a request, once, as its law allows.
+
+    The person must have been told, with the reason, by the first deadline. The
+    extension is entered in the ledger.
+    """
+
+    request: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="Id of the request.")
+    ]
+    reason: Annotated[
+        str,
+        typer.Option(metavar="CODE", help="complex: it is; many: there are many."),
+    ]
+    notified: Annotated[
+        str, typer.Option(metavar="DAY", help="The day on which the person was told.")
+    ]
+
+    def perform(self) -> int:
+        """Extend the deadline and print the new one."""
+        with self.open_registry() as registry:
+            self.confirm(f"Extend the deadline of request {self.request}?")
+            status = registry.requests.extend(
+                self.request, self.reason, notified=self.notified
             )
-            parts.append(f"{refused} not accepted, send them again")
-        raise CommandFailed("; ".join(parts), find_exit_code(failure)) from failure
-
-
-def apply_requests(
-    registry: "Registry",
-    asked: "Sequence[Request]",
-    *,
-    wait: float,
-    strangers: bool = False,
-) -> ForgetOutcome:
-    """Accept requests and apply them, and return their receipts.
-
-    ``Registry.forget`` does this for one request. Here there may be many, and a failure
-    must not hide the receipts of those that are completed.
-    """
-    accepted: list[str] = []
-    failure: ExpungeError | None = None
-    try:
-        with show_progress("accepting") as report:
-            for batch in split_into_batches(asked):
-                registry.requests.accept(batch, strangers=strangers)
-                accepted += [one.request for one in batch]
-                report(len(accepted), len(asked))
-        apply_accepted(registry, wait=wait)
-    except ExpungeError as error:
-        if not accepted:
-            raise
-        failure = error
-    receipts: dict[str, str] = {}
-    try:
-        for request in accepted:
-            receipt = registry.requests.receipt(request)
-            if receipt is not None:
-                receipts[request] = receipt
-    except ExpungeError as error:
-        failure = failure or error
-    pending = tuple(request for request in accepted if request not in receipts)
-    return ForgetOutcome(receipts, pending, len(asked) - len(accepted), failure)
-
-
-def apply_accepted(registry: "Registry", *, wait: float) -> None:
-    """Apply all accepted requests, and show progress."""
-    with show_progress("forgetting") as report:
-        registry.requests.apply(wait, on_progress=report)
-
-
-def split_into_batches(
-    items: Sequence[Item], size: int = BATCH_SIZE
-) -> Iterator[tuple[Item, ...]]:
-    """Yield the items, at most ``size`` at a time."""
-    rest = iter(items)
-    while batch := tuple(islice(rest, size)):
-        yield batch
+        if self.as_json:
+            print_json(request_to_json(status))
+        else:
+            print_text(
+                f"request {self.request} is due {describe_deadline(status.deadline)}"
+            )
+        return DONE

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .answering import take_people
 from .common import (
     DONE,
     ConfirmOptions,
@@ -18,7 +19,6 @@ from .common import (
     print_text,
     require_file,
 )
-from .people import take_people
 from .requests import AnswerOptions
 
 if TYPE_CHECKING:

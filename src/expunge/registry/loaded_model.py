@@ -24,7 +24,7 @@ from ..core.arrays import Design, Index
 from ..core.packing import pack, unpack
 from ..core.rows import JoinedRows, Rows, RowSource
 from ..core.values import Private, stored
-from ..exceptions import ScheduleExhausted, StoreFailed, Unsupported
+from ..exceptions import Unsupported
 from ..files.folder import (
     frame,
     frame_public,
@@ -40,6 +40,7 @@ from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import TrainingRows
 from ..selection import tuned_model, tuned_pipeline
 from .storage.people_table import PageKeys
+from .storage.releases_table import check_content
 
 # Checkpoints hold models of these kinds; importing a kind lets it be read.
 KINDS = (
@@ -48,7 +49,6 @@ KINDS = (
     tuned_model.TunedModel,
     tuned_pipeline.TunedPipelineModel,
 )
-HASH_BYTES = 32
 LENGTH_BYTES = 8
 # Arrays of a person's sparse rows that do not have one value for each row.
 ENTRIES = ("numbers", "columns", "width")
@@ -189,18 +189,7 @@ def dump_public(public: PublicModel) -> bytes:
 
 def load_public(name: str, content: bytes | None) -> PublicModel:
     """Return what may be shipped of a model's release, once its hash agrees."""
-    if content is None:
-        raise ScheduleExhausted(
-            f"model {name!r} has no release: when it was restored, its budget was "
-            "spent, or files no longer held rows that it had to forget; fit it again"
-        )
-    said, data = content[:HASH_BYTES], content[HASH_BYTES:]
-    if sha256(data).digest() != said:
-        raise StoreFailed(
-            f"the release of model {name!r} was altered in the database; put it back "
-            "from a backup and run expunge restore"
-        )
-    return unframe_public(data)
+    return unframe_public(check_content(name, content))
 
 
 def with_fetch(

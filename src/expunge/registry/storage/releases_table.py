@@ -7,6 +7,7 @@ another generation has been overtaken, and is refused.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
@@ -20,11 +21,12 @@ from sqlalchemy import (
     update,
 )
 
-from ...exceptions import Busy, InvalidInput
+from ...exceptions import Busy, InvalidInput, ScheduleExhausted, StoreFailed
 from ...ledger import ModelRegistered, ModelRemoved, ReleaseMade, ReleaseWithdrawn
 from .engine import write_exactly
 from .tables import models, releases, shipments
 
+HASH_BYTES = 32
 _CHECKPOINTS = select(models.c.name, models.c.checkpoint)
 _PRESENT = models.c.removed.is_(None)
 _BEFORE = releases.alias("before")
@@ -117,6 +119,22 @@ def read_newest(connection: Connection, name: str) -> Row[Any]:
     if found is None:
         raise unknown_model_error(connection, name)
     return found
+
+
+def check_content(name: str, content: bytes | None) -> bytes:
+    """Return the content of a model's release, once its hash, before it, agrees."""
+    if content is None:
+        raise ScheduleExhausted(
+            f"model {name!r} has no release: when it was restored, its budget was "
+            "spent, or files no longer held rows that it had to forget; fit it again"
+        )
+    said, data = content[:HASH_BYTES], content[HASH_BYTES:]
+    if sha256(data).digest() != said:
+        raise StoreFailed(
+            f"the release of model {name!r} was altered in the database; put it back "
+            "from a backup and run expunge restore"
+        )
+    return data
 
 
 def newest_number(connection: Connection, name: str) -> int:

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``expunge fit`` does with Parquet files that are read block by block."""
+"""Tables that stay in their files: how ``fit`` reads them, and ``expunge lake``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...exceptions import InvalidInput
-from ..common import (
+from ..exceptions import InvalidInput
+from .common import (
     DONE,
     CommonOptions,
+    ConfirmOptions,
+    RegistryOptions,
     describe_promise,
     format_count,
     format_pairs,
@@ -23,12 +25,13 @@ from ..common import (
     require_file,
     show_named_progress,
     show_pace,
+    show_progress,
 )
-from ..estimators import EstimatorOptions, ModelKind, parse_classes
+from .estimators import EstimatorOptions, ModelKind, parse_classes
 
 if TYPE_CHECKING:
-    from ...long import LongTable
-    from ...registry import LeftOut, ModelStatus, Registry
+    from ..long import LongTable
+    from ..registry import LeftOut, ModelStatus, Registry, SourceStatus
 
 MEBIBYTE = 1 << 20
 FIT_LABELS = ("looking for people who left", "fitting", "storing", "erasing")
@@ -106,8 +109,8 @@ class LongFit:
 
     def open_table(self) -> "LongTable":
         """Look through the files once, and return them as a table."""
-        from ...long import open_parquet
-        from ...long.memory import DEFAULT_MEMORY
+        from ..long import open_parquet
+        from ..long.memory import DEFAULT_MEMORY
 
         for path in self.files:
             require_file(path)
@@ -128,7 +131,7 @@ class LongFit:
         """Return the kind of model for a table, and the unfitted estimator."""
         import numpy as np
 
-        from ...tables.training import guess_task
+        from ..tables.training import guess_task
 
         counted = table.count_targets()
         targets = np.array([0.5]) if counted is None else np.array(list(counted))
@@ -146,7 +149,7 @@ class LongFit:
         self, registry: "Registry", table: "LongTable", *, model: Any, **choices: Any
     ) -> "LeftOut":
         """Fit and store the model; say what to do about people who were forgotten."""
-        from ...registry import ForgottenInData, Lake
+        from ..registry import ForgottenInData, Lake
 
         replace = choices.pop("replace")
         fit = registry.models.refit if replace else registry.fit
@@ -172,7 +175,7 @@ class LongFit:
         """Return the columns that the model sees; None for all that are left."""
         if not self.drop:
             return None
-        from ...long.parquet import find_files, read_names
+        from ..long.parquet import find_files, read_names
 
         names = read_names(find_files(list(self.files))[0])
         others = {*self.drop, *(one for one in self.columns.values() if one)}
@@ -228,3 +231,68 @@ def print_long_fit(
             f"rewrite {asked.name} does, when you ask for it"
         )
     return DONE
+
+
+@dataclass(frozen=True)
+class LakeStatusCommand(RegistryOptions):
+    """Show whether a model's files still hold people who left it."""
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+
+    def perform(self) -> int:
+        """Print how many files hold people who left."""
+        with self.open_registry() as registry:
+            found = registry.lake.status(self.name)
+        if self.as_json:
+            print_json(asdict(found))
+            return DONE
+        lines: list[tuple[str, object]] = [
+            ("source", found.source),
+            ("files", found.n_files),
+            ("people who left", describe_left(found, self.name)),
+        ]
+        print_text(format_pairs(lines))
+        return DONE
+
+
+@dataclass(frozen=True)
+class LakeRewriteCommand(RegistryOptions, ConfirmOptions):
+    """Rewrite a model's files without the people who left.
+
+    Forgetting changes the model and never your files. This command changes them: each
+    Parquet file that still holds somebody who left is written again without their rows,
+    and takes the place of the old one at once. Schema, row groups, compression and
+    metadata stay, and so do all rows of people of whom the registry still holds
+    something. You can run it again after a crash. Backups and old versions of the files
+    are yours to delete.
+    """
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+
+    def perform(self) -> int:
+        """Rewrite the files and print how many."""
+        with self.open_registry() as registry:
+            before = registry.lake.status(self.name)
+            if before.n_to_rewrite:
+                files = format_count(before.n_to_rewrite, "file")
+                self.confirm(f"Rewrite {files} of source {before.source}?")
+            with show_progress("rewriting files") as report:
+                n_written = registry.lake.rewrite(self.name, on_progress=report)
+            after = registry.lake.status(self.name)
+        if self.as_json:
+            print_json(asdict(after) | {"n_rewritten": n_written})
+            return DONE
+        files = format_count(n_written, "file")
+        print_text(f"source {after.source}: {files} rewritten")
+        if after.n_to_rewrite:
+            left = format_count(after.n_to_rewrite, "file")
+            print_note(f"{left} left as they are: another model still reads the rows")
+        return DONE
+
+
+def describe_left(found: "SourceStatus", name: str) -> str:
+    """Return whether files still hold people who left."""
+    if not found.n_to_rewrite:
+        return "none is in these files"
+    files = format_count(found.n_to_rewrite, "file")
+    return f"still in {files}; run expunge lake rewrite {name}"
