@@ -40,7 +40,7 @@ from .context import (
 )
 from .deliveries import RegistryDeliveries
 from .keys import rotate_signing_key, rotate_tag_key
-from .lake.files import RegistryLake
+from .lake.keeping import RegistryLake
 from .listing import RequestCounts, count_requests
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import create_context, open_context

@@ -5,7 +5,6 @@
 changes them, except when it is asked to rewrite those that hold people who left.
 """
 
-from .files import SourceStatus
-from .keeping import Lake
+from .keeping import Lake, SourceStatus
 
 __all__ = ["Lake", "SourceStatus"]

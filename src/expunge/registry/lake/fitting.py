@@ -1,19 +1,118 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fits to a lake: the table without people who left, and what is stored of it."""
+"""Fits to a lake: the table without people who left, and where each person's rows lie.
 
-from collections.abc import Iterator
+One pass over the column of owners writes, for each row, its place and the tag of its
+owner into one of 256 files, by the tag. Each of these is small enough to be sorted in
+memory, and holds all rows of the people in it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.arrays import Index
 from ...disk import scratch_folder
 from ...exceptions import InvalidInput
+from ...ledger import TagKey, subject_tags
+from ...long import LongTable
 from ...promise.scope import Scope
-from ..answering.returning import ForgottenInData, LeftOut, read_forgotten
+from ..answering.returning import ForgottenInData, LeftOut, choose_tags, read_forgotten
 from ..context import Context
+from ..keys import read_tag_keys
 from ..loaded_model import FilesOfModel, dump_places
 from .keeping import Lake
-from .people import PlacesByPerson, find_places
+
+BUCKETS = 256
+WORDS = 4
+# A tag is the name of its key, by number, and 32 bytes, as four numbers.
+ENTRY = np.dtype([("key", "u1"), ("tag", "<u8", (WORDS,)), ("place", "<i8")])
+
+
+class PlacesByPerson:
+    """The places of each person's rows, in a folder that its owner deletes."""
+
+    def __init__(self, folder: Path, keys: Sequence[TagKey]) -> None:
+        self._folder = folder
+        self._names = [key.id for key in keys]
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+
+    def add(self, tags: Sequence[str], codes: Index, *, places: Index) -> None:
+        """Note the owners of some rows, by their number among tags."""
+        parts = [tag.partition(":") for tag in tags]
+        entries = np.empty(len(tags), dtype=ENTRY)
+        entries["key"] = [self._numbers[name] for name, _, _ in parts]
+        digits = bytes.fromhex("".join(digits for _, _, digits in parts))
+        entries["tag"] = np.frombuffer(digits, "<u8").reshape(-1, WORDS)
+        rows = entries[codes]
+        rows["place"] = places
+        buckets = rows["tag"][:, 0] % BUCKETS
+        order = np.argsort(buckets, kind="stable")
+        ends = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
+        for bucket in np.unique(buckets).tolist():
+            some = rows[order[ends[bucket] : ends[bucket + 1]]]
+            with self._path(bucket).open("ab") as file:
+                file.write(some.tobytes())
+
+    def people(self) -> Iterator[tuple[str, Index]]:
+        """Yield the tag of each person, with the sorted places of their rows."""
+        for bucket in range(BUCKETS):
+            if self._path(bucket).exists():
+                yield from self._sort(np.fromfile(self._path(bucket), dtype=ENTRY))
+
+    def _sort(self, entries: NDArray[Any]) -> Iterator[tuple[str, Index]]:
+        words = [entries["tag"][:, word] for word in range(WORDS)]
+        entries = entries[np.lexsort((entries["place"], entries["key"], *words))]
+        who = np.column_stack([entries["key"].astype(np.uint64), entries["tag"]])
+        cuts = np.flatnonzero((who[1:] != who[:-1]).any(axis=1)) + 1
+        for theirs in np.split(entries, cuts):
+            name, digits = self._names[theirs["key"][0]], theirs["tag"][0].tobytes()
+            yield f"{name}:{digits.hex()}", theirs["place"].astype(np.intp)
+
+    def _path(self, bucket: int) -> Path:
+        return self._folder / f"places-{bucket:03d}"
+
+
+def find_places(
+    context: Context, table: LongTable, *, folder: Path, forgotten: Iterable[str]
+) -> tuple[PlacesByPerson, Index, int]:
+    """Return whose rows lie where, but those of people who were forgotten.
+
+    Beside them the places of the rows of those people, and how many people they are.
+
+    Parameters
+    ----------
+    context
+        The registry.
+    table
+        The table; rows that are absent in it are left out.
+    folder
+        Where to sort them: a private folder that the caller deletes.
+    forgotten
+        Tags of people who may be in no fit.
+    """
+    keys, gone = read_tag_keys(context.paths), {*forgotten}
+    found = PlacesByPerson(folder, keys)
+    back: list[Index] = []
+    people: set[str] = set()
+    for begin, owners, codes in table.read_owners():
+        possible = [subject_tags(owner, keys) for owner in owners]
+        left = np.array([not gone.isdisjoint(theirs) for theirs in possible])
+        tags = [theirs[0] for theirs in possible]
+        if len(keys) > 1:  # one that is in use already, if there is one
+            with context.store.read() as connection:
+                tags = choose_tags(connection, owners, keys=keys)
+        people.update(tag for tag, has_left in zip(tags, left, strict=True) if has_left)
+        places = begin + np.arange(len(codes))
+        present = np.isin(places, table.absent, invert=True)
+        back.append(places[left[codes] & present])
+        stays = ~left[codes] & present
+        found.add(tags, codes[stays], places=places[stays])
+    return found, np.concatenate([table.absent[:0], *back]), len(people)
 
 
 class LakeRows(NamedTuple):

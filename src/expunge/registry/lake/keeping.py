@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lake: a long table for a registry, with what is to be kept of its rows.
+"""Lake: a long table for a registry, what is kept of its rows, and who is in its files.
 
 registry   the rows, sealed for each person, as of any table. They are read into memory
            at the fit and by every later pass, so there must not be too many.
@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ...core.values import Private
+from ...display.progress import OnProgress, be_silent
 from ...exceptions import InvalidInput, Unsupported
 from ...ledger.documents import model_name
 from ..answering.returning import FitOptions
+from ..answering.worker import recover
+from ..context import WAIT, Context
 
 if TYPE_CHECKING:  # long tables take a while to import
     from ...long import LongTable
@@ -143,3 +146,62 @@ def read_whole(lake: Lake, given: FitOptions) -> tuple[Any, Any, FitOptions]:
             sample_weight=None if weight is None else others[weight],
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """The files behind a model. No person is in it, and no path.
+
+    Parameters
+    ----------
+    source
+        The public name of the files.
+    n_files, n_to_rewrite
+        How many files there are, and how many of them still hold people who left.
+    """
+
+    source: str
+    n_files: int
+    n_to_rewrite: int
+
+
+class RegistryLake:
+    """The files that models read their rows from, as ``Registry.lake``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def status(self, name: str) -> SourceStatus:
+        """Return how many files of a model still hold people who left it."""
+        from .rewriting import count_holding, require_source  # they import SciPy
+
+        with self._context.hold_lock(WAIT):
+            source = require_source(self._context.load_model(name))
+            n_left = count_holding(self._context, name)
+        return SourceStatus(source.name, len(source.files), n_left)
+
+    def rewrite(self, name: str, *, on_progress: OnProgress = be_silent) -> int:
+        """Rewrite the files that hold people who left a model; return how many.
+
+        Each file is replaced at once by one without the rows of those of whom the
+        registry holds nothing any more, unless another of its models still reads them.
+        All models of this registry follow.
+
+        Parameters
+        ----------
+        name
+            Of the model.
+        on_progress
+            Called with how many files are done, of how many.
+        """
+        from .rewriting import rewrite_source
+
+        with self._context.hold_lock(WAIT):
+            recover(self._context, WAIT)
+            return rewrite_source(self._context, name, on_progress=on_progress)

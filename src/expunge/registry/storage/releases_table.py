@@ -30,6 +30,9 @@ HASH_BYTES = 32
 _CHECKPOINTS = select(models.c.name, models.c.checkpoint)
 _PRESENT = models.c.removed.is_(None)
 _BEFORE = releases.alias("before")
+_IS_NEWEST = (releases.c.model == models.c.name) & (
+    releases.c.number == models.c.number
+)
 _UNENTERED = (
     select(
         releases.c.model,
@@ -39,10 +42,7 @@ _UNENTERED = (
         _BEFORE.c.digest.label("before"),
     )
     .select_from(models)
-    .join(
-        releases,
-        (releases.c.model == models.c.name) & (releases.c.number == models.c.number),
-    )
+    .join(releases, _IS_NEWEST)
     .outerjoin(
         _BEFORE,
         (_BEFORE.c.model == models.c.name) & (_BEFORE.c.number == models.c.number - 1),
@@ -108,11 +108,7 @@ def read_newest(connection: Connection, name: str) -> Row[Any]:
     """Return a model with the content of its newest release."""
     query = (
         select(models, releases.c.content, releases.c.digest)
-        .join(
-            releases,
-            (releases.c.model == models.c.name)
-            & (releases.c.number == models.c.number),
-        )
+        .join(releases, _IS_NEWEST)
         .where(models.c.name == name, _PRESENT)
     )
     found = connection.execute(query).first()
@@ -198,10 +194,7 @@ def model_changed_error(name: str) -> Busy:
 
 _CERTIFICATES = (
     select(models.c.name, models.c.fits, models.c.removed, releases.c.certificate)
-    .join(
-        releases,
-        (releases.c.model == models.c.name) & (releases.c.number == models.c.number),
-    )
+    .join(releases, _IS_NEWEST)
     .where(models.c.name.in_(bindparam("names", expanding=True)))
 )
 
@@ -364,11 +357,7 @@ def removals_without_entry(connection: Connection) -> list[Row[Any]]:
     """
     query = (
         select(models.c.name, models.c.removed, releases.c.digest)
-        .join(
-            releases,
-            (releases.c.model == models.c.name)
-            & (releases.c.number == models.c.number),
-        )
+        .join(releases, _IS_NEWEST)
         .where(models.c.removed.is_not(None), models.c.sequence.is_(None))
         .order_by(models.c.name)
     )
