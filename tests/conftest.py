@@ -14,11 +14,13 @@ from tests.browsing import chromium, page
 from tests.devices import device
 from tests.stores import (
     database_url,
+    empty,
     fitted,
     postgres_url,
     registry,
     registry_url,
     sqlite_registry,
+    store,
     template,
 )
 
@@ -27,6 +29,7 @@ __all__ = [
     "chromium",
     "database_url",
     "device",
+    "empty",
     "fitted",
     "page",
     "postgres_url",
@@ -34,6 +37,7 @@ __all__ = [
     "registry_url",
     "rng",
     "sqlite_registry",
+    "store",
     "template",
 ]
 

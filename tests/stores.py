@@ -10,6 +10,12 @@ from typing import NoReturn
 import pytest
 
 from expunge.registry import Registry
+from expunge.registry.storage import (
+    Store,
+    postgresql_engine,
+    sqlite_engine,
+    upgrade_tables,
+)
 from tests.postgres import Missing, Server, lent_database
 from tests.registries import registry_at
 
@@ -92,3 +98,25 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with registry_at(folder) as registry:
         registry.forget(["person 1"])
     return folder
+
+
+def store_at(folder: Path, url: str | None) -> Store:
+    """Return the store that a registry in a folder has."""
+    if url is None:
+        return Store(sqlite_engine(folder / "expunge.db"))
+    return Store(postgresql_engine(url))
+
+
+@pytest.fixture
+def empty(tmp_path: Path, registry_url: str | None) -> Iterator[Store]:
+    """Lend a store without tables."""
+    store = store_at(tmp_path, registry_url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def store(empty: Store) -> Store:
+    """Lend a store with its tables."""
+    upgrade_tables(empty)
+    return empty

@@ -3,8 +3,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
@@ -16,7 +15,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from pytest import raises
-from sqlalchemy import bindparam, delete, event, insert, select, text, update
+from sqlalchemy import bindparam, delete, insert, select, text, update
 
 from expunge.exceptions import Busy, LedgerCorrupt, OlderSchema, StoreFailed
 from expunge.ledger import Ledger, ModelRegistered, check_export, open_signing_key
@@ -29,39 +28,17 @@ from expunge.registry.storage import (
     hold_worker_lock,
     ledger_table,
     people_table,
-    postgresql_engine,
     releases_table,
     requests_table,
-    sqlite_engine,
     tables,
 )
 from expunge.registry.storage.engine import Collision, together, write_exactly
 from expunge.registry.storage.marks import Mark
 from expunge.registry.storage.requests_table import Answered
-from expunge.registry.storage.tables import read_metadata, write_metadata
+from expunge.registry.storage.tables import write_metadata
 from expunge.registry.storage.vault import KEY_BYTES
 from tests.registries import rows_in
-
-
-def store_at(folder: Path, url: str | None) -> Store:
-    """Return the store that a registry in a folder has."""
-    if url is None:
-        return Store(sqlite_engine(folder / "expunge.db"))
-    return Store(postgresql_engine(url))
-
-
-@pytest.fixture
-def empty(tmp_path: Path, registry_url: str | None) -> Iterator[Store]:
-    """Lend a store without tables."""
-    store = store_at(tmp_path, registry_url)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def store(empty: Store) -> Store:
-    tables.upgrade_tables(empty)
-    return empty
+from tests.stores import store_at
 
 
 class TestTogether:
@@ -224,54 +201,6 @@ class TestPeople:
             found = rows_in(connection, "m", tags=["tag 300"])
         with pytest.raises(StoreFailed, match="lacks pages of keys of model 'm'"):
             self.opened(store, "m", found, keys["m"])
-
-
-def test_a_reader_sees_one_moment(store: Store) -> None:
-    count = text("SELECT count(*) FROM metadata")
-
-    def write_later() -> None:
-        with store.write() as other:
-            write_metadata(other, "a moment", value="later")
-
-    with store.read() as connection, ThreadPoolExecutor(1) as another:
-        before = connection.scalar(count)
-        another.submit(write_later).result()
-        assert connection.scalar(count) == before
-    with store.read() as connection:
-        assert connection.scalar(count) == before + 1
-
-
-def test_without_a_snapshot_each_statement_sees_its_own_moment(store: Store) -> None:
-    count = text("SELECT count(*) FROM metadata")
-
-    def write_later() -> None:
-        with store.write() as other:
-            write_metadata(other, "a moment", value="later")
-
-    with store.read(snapshot=False) as connection, ThreadPoolExecutor(1) as another:
-        before = connection.scalar(count)
-        another.submit(write_later).result()
-        assert connection.scalar(count) == before + 1
-
-
-def test_a_reader_does_not_write(store: Store) -> None:
-    with store.read(), pytest.raises(AssertionError), store.write():
-        pass
-
-
-def test_a_session_is_held_for_all_transactions_of_a_thread(store: Store) -> None:
-    opened: list[object] = []
-    event.listen(store.engine, "checkout", lambda *record: opened.append(record))
-    with store.hold_session():
-        for _ in range(3):
-            with store.read() as connection:
-                connection.scalar(text("SELECT 1"))
-            with store.write() as connection:
-                write_metadata(connection, "a session", value="held")
-    assert len(opened) == 1
-    with store.read(snapshot=False) as connection:
-        assert read_metadata(connection, "a session") == "held"
-    assert len(opened) == 2
 
 
 class TestChain:
