@@ -189,7 +189,7 @@ def test_commands_import_nothing_heavy() -> None:
 def test_a_service_accepts_without_what_fits_and_files_need() -> None:
     heavy = ["sklearn", "pandas", "pyarrow", "matplotlib", "onnx", "safetensors"]
     heavy += ["authlib", "opentelemetry.sdk", "playwright", "scipy"]
-    assert loaded("expunge.service.running", heavy) == "[]"
+    assert loaded("expunge.service.app", heavy) == "[]"
 
 
 @pytest.mark.parametrize("module", ["ledger.export", "tables"])

@@ -21,7 +21,7 @@ from ..api.documents import ID, RequestIn, RequestOut
 from ..api.requests import list_rights, make_submission
 from ..problems import Refused, describe_error
 from ..windows import ShownRequest, format_moment
-from .deadlines import DeadlineBar
+from .queue import DeadlineBar
 from .rendering import PageRoute, go_to, show_page
 from .visiting import (
     AnyVisitor,
