@@ -14,8 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from ..access import Auditor
 from ..desk import Note
 from ..problems import Refused
-from .documents import EntriesOut, ProofOut
-from .responses import PROBLEMS, StrictRoute, TheDesk, answer_json
+from .documents import PROBLEMS, EntriesOut, ProofOut, StrictRoute, TheDesk, answer_json
 
 router = APIRouter(route_class=StrictRoute, tags=["ledger"], responses=PROBLEMS)
 Position = Annotated[int, Query(ge=0, le=2**53)]

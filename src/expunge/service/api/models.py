@@ -13,9 +13,11 @@ from ...registry import ModelStatus
 from ..access import Operator, Watcher
 from ..desk import Desk, Note
 from ..problems import Refused
-from .documents import ModelName, ModelOut, ReleaseOut
-from .responses import (
+from .documents import (
     PROBLEMS,
+    ModelName,
+    ModelOut,
+    ReleaseOut,
     StrictRoute,
     TheDesk,
     answer_json,

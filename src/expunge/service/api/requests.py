@@ -28,6 +28,7 @@ from ..problems import Refused, explain_field, name_field
 from ..windows import State
 from .documents import (
     ID,
+    PROBLEMS,
     BatchOut,
     Day,
     ExtensionIn,
@@ -36,9 +37,6 @@ from .documents import (
     RequestOut,
     RequestPageOut,
     Span,
-)
-from .responses import (
-    PROBLEMS,
     StrictRoute,
     TheDesk,
     answer_json,

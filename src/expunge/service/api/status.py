@@ -13,8 +13,15 @@ from ...registry import Token, TrailLine
 from ...registry.access import SCOPES
 from ..access import Admin, Auditor, Reader, Watcher
 from ..desk import Note
-from .documents import StatusOut, Strict, WindowOut
-from .responses import PROBLEMS, StrictRoute, TheDesk, answer_json
+from .documents import (
+    PROBLEMS,
+    StatusOut,
+    Strict,
+    StrictRoute,
+    TheDesk,
+    WindowOut,
+    answer_json,
+)
 
 router = APIRouter(route_class=StrictRoute, tags=["service"], responses=PROBLEMS)
 
