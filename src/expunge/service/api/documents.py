@@ -381,6 +381,17 @@ def answer_json(
     )
 
 
+def make_download(
+    data: bytes | str, name: str, *, media_type: str = "application/octet-stream"
+) -> Response:
+    """Return a file for download, which no cache keeps."""
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Disposition": f'attachment; filename="{name}"',
+    }
+    return Response(data, headers=headers, media_type=media_type)
+
+
 def tag_content(document: BaseModel) -> str:
     """Return the ETag of a document."""
     return f'"{sha256(document.model_dump_json().encode()).hexdigest()[:32]}"'

@@ -22,6 +22,7 @@ from .documents import (
     TheDesk,
     answer_json,
     is_unchanged,
+    make_download,
     tag_content,
 )
 
@@ -102,18 +103,6 @@ def take_release(desk: Desk, name: str, *, format: Format) -> bytes:
         path = pathlib.Path(folder) / f"{name}.{format}"
         desk.registry.models.ship(name, path)
         return path.read_bytes()
-
-
-def make_download(data: bytes, name: str) -> Response:
-    """Return a file for download."""
-    return Response(
-        data,
-        media_type="application/octet-stream",
-        headers={
-            "Cache-Control": "no-store",
-            "Content-Disposition": f'attachment; filename="{name}"',
-        },
-    )
 
 
 def withdraw(desk: Desk, name: str, *, number: int) -> None:
