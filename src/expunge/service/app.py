@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from importlib import import_module
 from time import monotonic
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Response
@@ -20,6 +21,7 @@ from ..exceptions import ExpungeError, InvalidInput
 from ..registry import Registry
 from . import api, opendsr
 from .access import Doorkeeper
+from .api.documents import Problem
 from .desk import Desk
 from .logs import TELEMETRY, HiddenCalls, LogCalls, ShowCalls, configure_logs, log
 from .metrics import Metrics, make_metrics_router
@@ -109,6 +111,17 @@ class AddHeaders:
         await self.app(scope, receive, send_guarded)
 
 
+class Application(HiddenCalls):
+    """An application whose description holds every document that it refers to."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return what calls there are, as OpenAPI describes them."""
+        found = super().openapi()
+        # The framework takes documents of answers up only if they are plain JSON.
+        found["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        return found
+
+
 def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
     """Return the application over a registry, which stays the caller's to close."""
     desk, metrics = Desk(registry, settings), Metrics(registry)
@@ -129,7 +142,7 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
                 composers=composers,
             ),
         ]
-    app = HiddenCalls(
+    app = Application(
         title="expunge",
         version=import_module("expunge").__version__,
         summary="Certified machine unlearning: requests, receipts, ledger.",
