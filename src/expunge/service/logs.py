@@ -33,55 +33,13 @@ OTHER = "_OTHER"  # as OpenTelemetry calls a method that it does not know
 # So that a caller's trace goes on here. What else such headers carry is free text.
 KEPT_HEADERS = frozenset({b"traceparent"})
 HIDDEN = "expunge.hidden"
+CALL_BYTES = 8
+NO_ROUTE = "none"
 
 
 def name_method(method: str) -> str:
     """Return a method of HTTP; a caller may make one up."""
     return method if method in METHODS else OTHER
-
-
-def hide_call(scope: Scope) -> Scope:
-    """Return a call without what its caller wrote, and that under a key of its own."""
-    if scope["type"] != "http":
-        return scope
-    shown: dict[str, Any] = {
-        "method": name_method(scope["method"]),
-        "path": "",
-        "query_string": b"",
-        "headers": [one for one in scope["headers"] if one[0] in KEPT_HEADERS],
-    }
-    hidden = {name: scope[name] for name in shown}
-    return {**scope, **shown, HIDDEN: hidden}
-
-
-class HiddenCalls(FastAPI):
-    """An application whose telemetry does not see what callers write."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a call."""
-        await super().__call__(hide_call(scope), receive, send)
-
-
-class ShowCalls:
-    """Middleware within telemetry that gives a call back what was hidden.
-
-    Parameters
-    ----------
-    app
-        The application within.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a call on as it came."""
-        scope.update(scope.pop(HIDDEN, {}))
-        await self.app(scope, receive, send)
-
-
-CALL_BYTES = 8
-NO_ROUTE = "none"
 
 
 def configure_logs(*, is_readable: bool) -> None:
@@ -196,3 +154,43 @@ class LogCalls:
                 ms=round(1000 * (perf_counter() - started)),
                 caller=scope.get("state", {}).get("caller", ""),
             )
+
+
+def hide_call(scope: Scope) -> Scope:
+    """Return a call without what its caller wrote, and that under a key of its own."""
+    if scope["type"] != "http":
+        return scope
+    shown: dict[str, Any] = {
+        "method": name_method(scope["method"]),
+        "path": "",
+        "query_string": b"",
+        "headers": [one for one in scope["headers"] if one[0] in KEPT_HEADERS],
+    }
+    hidden = {name: scope[name] for name in shown}
+    return {**scope, **shown, HIDDEN: hidden}
+
+
+class HiddenCalls(FastAPI):
+    """An application whose telemetry does not see what callers write."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call."""
+        await super().__call__(hide_call(scope), receive, send)
+
+
+class ShowCalls:
+    """Middleware within telemetry that gives a call back what was hidden.
+
+    Parameters
+    ----------
+    app
+        The application within.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a call on as it came."""
+        scope.update(scope.pop(HIDDEN, {}))
+        await self.app(scope, receive, send)
