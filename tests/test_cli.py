@@ -230,7 +230,7 @@ def test_every_class_of_a_command_is_listed() -> None:
 def test_a_service_accepts_without_what_fits_and_files_need() -> None:
     heavy = ["sklearn", "pandas", "pyarrow", "matplotlib", "onnx", "safetensors"]
     heavy += ["authlib", "opentelemetry.sdk", "playwright", "scipy"]
-    assert loaded("expunge.service.running", heavy) == "[]"
+    assert loaded("expunge.service.app", heavy) == "[]"
 
 
 @pytest.mark.parametrize("module", ["ledger.export", "tables"])

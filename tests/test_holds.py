@@ -257,12 +257,12 @@ class TestEndByItself:
         set_clock(monkeypatch, LATER)
         real, calls = completion.finish_committed, 0
 
-        def die_at_the_second(*given: Any) -> Any:
+        def die_at_the_second(*given: Any, **options: Any) -> Any:
             nonlocal calls
             calls += 1
             if calls == 2:
                 raise KeyboardInterrupt
-            return real(*given)
+            return real(*given, **options)
 
         with monkeypatch.context() as patch:
             patch.setattr(worker, "finish_committed", die_at_the_second)

@@ -18,9 +18,6 @@ from expunge.registry.storage.engine import analyse
 from expunge.registry.storage.requests_table import STAGES, PageEnd
 from expunge.rights.standing import RIGHTS
 from tests.test_look_ups import counted
-from tests.test_stores_tables import empty, store
-
-__all__ = ["empty", "store"]
 
 N = 20_000
 DAYS = 60

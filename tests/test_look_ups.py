@@ -16,9 +16,6 @@ from expunge.registry.storage.people_table import CHUNK
 from expunge.registry.storage.requests_table import Answered
 from expunge.registry.storage.tables import releases
 from tests.registries import rows_in
-from tests.test_stores_tables import empty, store
-
-__all__ = ["empty", "store"]
 
 # So many that PostgreSQL no longer reads a whole table for a few hundred keys.
 N = 60_000

@@ -16,12 +16,14 @@ from expunge.rights import Identifier
 from expunge.service.opendsr.documents import (
     OPENDSR,
     OPENGDPR,
+    TYPES,
     Edition,
     SubjectRequest,
     UnusableDocument,
+    list_supported,
     parse_request,
+    read_identity,
 )
-from expunge.service.opendsr.identities import TYPES, list_supported, read_identity
 
 TODAY = date(2026, 11, 16)
 IDS = ("id", "controller_customer_id")

@@ -42,8 +42,7 @@ from expunge.preprocessing.exact_sums import (
     ColumnSums,
     exact_sums,
 )
-from expunge.preprocessing.features import Features
-from expunge.preprocessing.fitted import FittedPreprocessing
+from expunge.preprocessing.features import Features, FittedPreprocessing
 from expunge.preprocessing.learning import (
     drop_categories,
     learn,

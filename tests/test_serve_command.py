@@ -18,7 +18,7 @@ import pytest
 from expunge.cli.common import DATA_MISSING, DONE, WRONG_INPUT
 from expunge.client import Client
 from expunge.registry import Registry
-from expunge.service.running import listen
+from expunge.service.app import listen
 from tests.calling import Done, call
 from tests.services import Process, wait_until_ready
 

@@ -16,9 +16,9 @@ from expunge.ledger import TrailSealed
 from expunge.registry import Registry, Request, access, context
 from expunge.registry.models import RegistryModels
 from expunge.registry.requests import RegistryRequests
-from expunge.service import applying
-from expunge.service.applying import Applier
+from expunge.service import workers
 from expunge.service.windows import Windows
+from expunge.service.workers import Applier
 
 from .registries import registry_at
 from .services import PATIENCE
@@ -75,7 +75,7 @@ def test_requests_are_applied_after_the_clock_was_ahead(
         moments.append(before)
         ahead[0] = False
 
-    monkeypatch.setattr(applying, "now", lambda: context.now() + year * ahead[0])
+    monkeypatch.setattr(workers, "now", lambda: context.now() + year * ahead[0])
     monkeypatch.setattr(type(registry.requests), "apply", apply)
     applier = Applier(registry, Windows(1))
     applier.start()

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from expunge.cli.app import COMMANDS
+from expunge.registry import Registry
 from expunge.service.settings import (
     OidcSettings,
     OpenDsrSettings,
@@ -20,6 +21,7 @@ from expunge.service.settings import (
 
 from .cli_page import help_of
 from .service_page import PAGE, TABLE, render_now
+from .services import serve_in_process
 from .test_service_metrics import NAMES
 
 OPERATIONS = PAGE.with_name("operations.md")
@@ -37,6 +39,16 @@ def blocks(page: Path, kind: str) -> list[str]:
 def test_the_table_of_routes_is_what_tokens_may_call() -> None:
     (table,) = TABLE.findall(PAGE.read_text())
     assert table == render_now(), "stale: run python -m tests.service_page"
+
+
+def test_openapi_holds_every_document_that_it_refers_to(
+    sqlite_registry: Registry,
+) -> None:
+    with serve_in_process(sqlite_registry) as service:
+        described = service.http.get("/api/v1/openapi.json").json()
+    named = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(described)))
+    assert "Problem" in named
+    assert named <= set(described["components"]["schemas"])
 
 
 def test_every_setting_is_listed_with_its_default() -> None:

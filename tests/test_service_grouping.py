@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from expunge.exceptions import InvalidInput
-from expunge.service.grouping import MOST, GroupWriter
+from expunge.service.workers import MOST, GroupWriter
 
 
 class Book:

@@ -21,7 +21,7 @@ FAILING = """
 import asyncio, logging, sys, threading, warnings
 from expunge.registry import Registry
 from expunge.service.desk import Desk
-from expunge.service.running import listen, serve
+from expunge.service.app import listen, serve
 from expunge.service.settings import ServiceSettings
 
 def fail_loudly(self, request, sender):

@@ -13,8 +13,8 @@ from expunge.registry import Outcome, Registry, Request
 from expunge.registry.context import now, today
 from expunge.registry.delivery import NewDelivery, Queued, Untold
 from expunge.service.access import COOKIE
-from expunge.service.pages.deadlines import DeadlineBar
 from expunge.service.pages.models import move_belief
+from expunge.service.pages.queue import DeadlineBar
 from expunge.service.windows import Windows
 from tests.registries import registry_at, set_clock
 from tests.services import InProcess, apply_window, serve_in_process

@@ -14,7 +14,7 @@ import pytest
 from expunge import LinearRegression
 from expunge.plan import PlanOptions, PlanReport
 from expunge.registry import Registry, Request
-from expunge.service.pages.planning import BUSY, FACTORS, FAILED, ScoreOut, advise
+from expunge.service.pages.plans import BUSY, FACTORS, FAILED, ScoreOut, advise
 from tests.registries import (
     BUDGET,
     data,

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from expunge.registry import Registry
 from expunge.service import desk
-from expunge.service.telemetry import TELEMETRY
+from expunge.service.logs import TELEMETRY
 
 from .services import InProcess, serve_in_process
 

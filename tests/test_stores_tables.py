@@ -348,7 +348,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from expunge.registry.storage import hold_worker_lock
-from tests.test_stores_tables import store_at
+from tests.stores import store_at
 folder, url = Path(sys.argv[1]), sys.argv[2] or None
 with hold_worker_lock(store_at(folder, url), folder / "lock", wait=5.0):
     print("held", flush=True)

@@ -20,13 +20,13 @@ from expunge.cli import main
 from expunge.exceptions import RequestConflict
 from expunge.registry import Registry
 from expunge.registry.storage.engine import PRAGMAS
-from expunge.service import running
+from expunge.service import app
 from expunge.service.access import Sender
 from expunge.service.api.documents import RequestIn
 from expunge.service.desk import Desk, Submission
-from expunge.service.grouping import GroupWriter
 from expunge.service.settings import ServiceSettings
 from expunge.service.windows import ShownRequest
+from expunge.service.workers import GroupWriter
 
 LEAK_SECONDS = 100e-6
 Groups = Sequence[tuple[Submission, ...]]
@@ -59,25 +59,25 @@ class Rows:
 
 def add_baseline() -> None:
     """Add a route that takes the same body and only writes one row."""
-    make: Any = vars(running)["create_app"]
+    make: Any = vars(app)["create_app"]
 
     def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
-        app: FastAPI = make(registry, settings)
+        built: FastAPI = make(registry, settings)
         rows = Rows(registry._context.paths.folder.parent / "baseline.db")
         writer: GroupWriter[str, None] = GroupWriter(rows.write, "baseline")
         writer.start()
 
-        @app.post("/baseline", status_code=201, include_in_schema=False)
+        @built.post("/baseline", status_code=201, include_in_schema=False)
         async def write_row(given: RequestIn, caller: Sender) -> dict[str, str]:
             assert given.id is not None
             await writer.write(given.id)
             return {"id": given.id}
 
         # It is looked at first: the last of many routes takes longer to be found.
-        app.router.routes.insert(0, app.router.routes.pop())
-        return app
+        built.router.routes.insert(0, built.router.routes.pop())
+        return built
 
-    vars(running)["create_app"] = create_app
+    vars(app)["create_app"] = create_app
 
 
 def change_accepting(change: Callable[[Desk, Groups, Accept], Any]) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from expunge.registry import Registry, Request
-from expunge.service.desk import Desk, Submission
-from expunge.service.people import read_person
+from expunge.service.desk import Desk, Submission, read_person
 from expunge.service.settings import ServiceSettings
 
 from .crowd import Crowd, address_of, lend_store, name_person

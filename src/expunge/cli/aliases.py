@@ -24,7 +24,7 @@ from .common import (
 if TYPE_CHECKING:
     from ..registry import AliasesAdded, Registry
     from ..rights import Identifier
-    from ..tables.aliases import AliasTable
+    from ..tables.people import AliasTable
 
 Aliases = Annotated[
     list[str],
@@ -57,7 +57,7 @@ class AliasImportCommand(RegistryOptions):
 
     def perform(self) -> int:
         """Read the table, add its aliases, and print how many there were."""
-        from ..tables.aliases import AliasColumns, read_aliases
+        from ..tables.people import AliasColumns, read_aliases
 
         require_file(self.file)
         columns = AliasColumns(self.person_column, self.kind_column, self.value_column)

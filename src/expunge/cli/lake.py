@@ -110,7 +110,7 @@ class LongFit:
     def open_table(self) -> "LongTable":
         """Look through the files once, and return them as a table."""
         from ..long import open_parquet
-        from ..long.memory import DEFAULT_MEMORY
+        from ..long.raw_table import DEFAULT_MEMORY
 
         for path in self.files:
             require_file(path)

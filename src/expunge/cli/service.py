@@ -95,7 +95,7 @@ class ServeCommand(CommonOptions):
         """Serve until the process is told to end."""
         with needing("service", "expunge serve"):
             from ..registry import Registry
-            from ..service.running import listen, serve
+            from ..service.app import listen, serve
         self._require_this_machine()
         with listen(self.host, self.port) as listener:
             folder = self._find_folder()

@@ -19,7 +19,7 @@ from ..core.arrays import Matrix
 from ..exceptions import Unsupported
 from ..preprocessing.columns import UNKNOWN, Column
 from ..preprocessing.description import Source
-from ..preprocessing.fitted import FittedPreprocessing
+from ..preprocessing.features import FittedPreprocessing
 
 # An operator, what it takes, what it gives, and its attributes.
 Step: TypeAlias = tuple[str, tuple[str, ...], str, dict[str, Any]]

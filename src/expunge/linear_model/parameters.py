@@ -29,9 +29,8 @@ from ..core.values import LARGEST, SMALLEST, Private
 from ..engines import DeviceEngine, Engine
 from ..exceptions import InvalidInput, NotCertifiable, NotConverged
 from ..gpu import DeviceRows
-from ..long.kept_rows import FileRows
 from ..long.raw_columns import RawColumns
-from ..long.table import LongTable
+from ..long.table import FileRows, LongTable
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
 from ..private_model.mirrored_rows import MirroredRows

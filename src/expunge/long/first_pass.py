@@ -22,7 +22,7 @@ from ..core.values import LARGEST, SMALLEST
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..private_model.subjects import objection, owners_of
-from .decoded import DecodedWriter
+from .file_arrays import DecodedWriter
 from .people import People, PeopleWriter
 from .raw_table import RawRows, RawTable
 

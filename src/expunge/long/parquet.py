@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from ..core.values import stored
 from ..exceptions import InvalidInput, needing
-from .memory import rows_at_once
 from .raw_columns import Words
-from .raw_table import NUMBER, RawRows, RawTable
+from .raw_table import NUMBER, RawRows, RawTable, rows_at_once
 
 BUFFER_BYTES = 1 << 16
 MAGIC_BYTES = 8  # the length of the footer, and the magic word

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index
 from ..core.values import Private
-from .npy import FileArray
+from .file_arrays import FileArray
 from .raw_table import runs_of
 
 TAG_BYTES = 16

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RawTable: rows as files hold them, read by position.
+"""RawTable: rows as files hold them, read by position, a few of them at once.
 
 Positions count the rows of a table from 0, over all its files in their order. A table
 can be pickled: it knows where its rows lie, and holds none of them.
+
+How many rows are in memory at once follows from a ceiling that the user sets. It covers
+rows: batches that are being decoded, the block that a pass works on, and the arrays a
+term makes of it. The model's own matrices are not rows; they come on top, and do not
+grow with the table.
 """
 
 from abc import ABC, abstractmethod
@@ -13,10 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
+from ..core.rows import BLOCK_ROWS
 from ..exceptions import InvalidInput
 from .raw_columns import Words
 
 NUMBER = np.dtype(np.float64)
+DEFAULT_MEMORY = 1 << 28
+LARGEST_BATCH = 1 << 16
+# Copies of a block while a term works on it: as read, with its intercept, scaled.
+BLOCKS_AT_ONCE = 6
+# What decoding takes for each column whatever the batch: buffers, pages, dictionaries.
+COLUMN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -101,3 +113,22 @@ def require_positions(positions: Index, n_rows: int) -> None:
     """Raise InvalidInput for a position outside the table."""
     if len(positions) and not 0 <= positions.min() <= positions.max() < n_rows:
         raise InvalidInput(f"a position lies outside the {n_rows} rows of the table")
+
+
+def rows_at_once(memory: int, *, n_columns: int) -> int:
+    """Return how many rows to decode at once, a multiple of a block.
+
+    Raises InvalidInput for a ceiling under which not even one block fits.
+    """
+    block = max(BLOCK_ROWS, 1 << n_columns.bit_length())
+    row = 8 * (n_columns + 2)
+    fixed = BLOCKS_AT_ONCE * block * row + COLUMN_BYTES * n_columns
+    least = fixed + 2 * block * row
+    if not memory >= least:
+        raise InvalidInput(
+            f"memory={memory} bytes is too little for blocks of {block} rows of "
+            f"{n_columns} columns; give at least {least}"
+        )
+    # A batch, and the one that Arrow is about to hand over.
+    n_blocks = (memory - fixed) // (2 * block * row)
+    return min(n_blocks * block, max(LARGEST_BATCH, block))

@@ -19,7 +19,7 @@ from ..core.arrays import Index, Vector
 from ..core.losses import Loss
 from ..core.rows import JoinedRows, Rows, RowSource, pairwise_sum
 from ..private_model.labels import ClassCoding
-from .npy import FileArray
+from .file_arrays import FileArray
 from .raw_table import RawTable, require_positions, runs_of
 
 Value = TypeVar("Value")

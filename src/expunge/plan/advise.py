@@ -16,7 +16,6 @@ from dataclasses import dataclass, fields, replace
 from math import ceil, floor, log10, sqrt
 from numbers import Integral
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
@@ -26,7 +25,7 @@ from ..display.plots import BLUE, ORANGE, end_at_one, make_figure, show_shares
 from ..display.progress import ProgressBar, is_watched
 from ..exceptions import InvalidInput, NotCertifiable
 from ..promise.budget import Budget, guess_of
-from .report import align_columns
+from .report import align_columns, list_sentences
 from .trials import DRAWS, Advisable, SigmaTrial, Trials
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ class Advice:
         return figure
 
     def __str__(self) -> str:
-        words, assumed = map(_list_sentences, (self.sentences, self.assumed))
+        words, assumed = map(list_sentences, (self.sentences, self.assumed))
         parts = [self.line, words, self.table(), f"Assumed:\n{assumed}"]
         return "\n\n".join(parts) + "\n"
 
@@ -305,15 +304,6 @@ def _require_goal(max_loss: float, requests: int) -> None:
         )
     if not (isinstance(requests, Integral) and requests >= 1):
         raise InvalidInput(f"requests={requests!r}; give a positive integer")
-
-
-def _list_sentences(sentences: Iterable[str]) -> str:
-    """Return sentences as a list; a number stays beside its sign."""
-    lines = (
-        fill(one.replace(" %", "_%"), 80, initial_indent="- ", subsequent_indent="  ")
-        for one in sentences
-    )
-    return "\n".join(lines).replace("_%", " %")
 
 
 def _percent(share: float) -> str:

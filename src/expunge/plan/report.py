@@ -10,7 +10,7 @@ A plot needs matplotlib. The figures depend on the rows, so a card in a notebook
 is saved, shows them only where the rows were declared public or held out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -105,11 +105,7 @@ class PlanReport(Private):
     def table(self) -> str:
         """Return the report as text."""
         parts = [self._heading(), self._counts(), self._radii(), self._scores()]
-        notes = "\n".join(
-            fill(note, 80, initial_indent="- ", subsequent_indent="  ")
-            for note in self.not_covered
-        )
-        return "\n\n".join([*parts, notes]) + "\n"
+        return "\n\n".join([*parts, list_sentences(self.not_covered)]) + "\n"
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Return radius by count and score by sigma as a figure; save it at ``path``.
@@ -218,6 +214,15 @@ def _figure(value: float | None) -> str:
     if isinstance(value, int):
         return str(value)
     return f"{value:.2e}" if isfinite(value) else "no bound"
+
+
+def list_sentences(sentences: Iterable[str]) -> str:
+    """Return sentences as a list; a number stays beside its sign."""
+    lines = (
+        fill(one.replace(" %", "_%"), 80, initial_indent="- ", subsequent_indent="  ")
+        for one in sentences
+    )
+    return "\n".join(lines).replace("_%", " %")
 
 
 def align_columns(

@@ -2,6 +2,6 @@
 """Preprocessing that forgets: statistics that rows can be taken out of, exactly."""
 
 from .description import Preprocessing
-from .fitted import FittedPreprocessing
+from .features import FittedPreprocessing
 
 __all__ = ["FittedPreprocessing", "Preprocessing"]

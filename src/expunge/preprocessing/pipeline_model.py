@@ -50,8 +50,7 @@ from ..removal.summary import summarise
 from .balance import Balance, ClassSums, summarise_classes
 from .columns import Recipe
 from .feature_maps import Reference, drop_emptied, find_map
-from .features import Features
-from .fitted import FittedPreprocessing
+from .features import Features, FittedPreprocessing
 from .learning import (
     drop_categories,
     learn,

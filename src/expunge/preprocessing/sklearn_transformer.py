@@ -31,8 +31,7 @@ from ..core.arrays import Index
 from ..exceptions import MissingExtra, Unsupported
 from .columns import Column
 from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
-from .features import Features
-from .fitted import FittedPreprocessing
+from .features import Features, FittedPreprocessing
 
 # Rows that make a category frequent among the made-up ones, or none of them.
 INFREQUENT, EVERYTHING = 2, 10**9

@@ -1,33 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application: all routes over one registry, and what runs beside them."""
+"""The application: all routes over one registry, and the server that runs it."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from importlib import import_module
 from time import monotonic
-from typing import Protocol
+from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..exceptions import ExpungeError
+from ..exceptions import ExpungeError, InvalidInput
 from ..registry import Registry
 from . import api, opendsr
 from .access import Doorkeeper
-from .applying import Applier
+from .api.documents import Problem
 from .desk import Desk
-from .logs import LogCalls
+from .logs import TELEMETRY, HiddenCalls, LogCalls, ShowCalls, configure_logs, log
 from .metrics import Metrics, make_metrics_router
 from .outbound import Outbox
 from .pages import add_pages
 from .problems import install_handlers, make_problem
 from .settings import ServiceSettings
-from .telemetry import TELEMETRY, HiddenCalls, ShowCalls
+from .workers import Applier, Worker
 
 DRAIN = 30.0  # seconds to finish what is at hand
+TOLD_TO_END = (signal.SIGTERM, signal.SIGINT)
+WAITING = 2048  # callers before one is answered
 BATCH_PATH = f"{api.PREFIX}/requests/batch"
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -105,6 +111,17 @@ class AddHeaders:
         await self.app(scope, receive, send_guarded)
 
 
+class Application(HiddenCalls):
+    """An application whose description holds every document that it refers to."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return what calls there are, as OpenAPI describes them."""
+        found = super().openapi()
+        # The framework takes documents of answers up only if they are plain JSON.
+        found["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        return found
+
+
 def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
     """Return the application over a registry, which stays the caller's to close."""
     desk, metrics = Desk(registry, settings), Metrics(registry)
@@ -125,7 +142,7 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
                 composers=composers,
             ),
         ]
-    app = HiddenCalls(
+    app = Application(
         title="expunge",
         version=import_module("expunge").__version__,
         summary="Certified machine unlearning: requests, receipts, ledger.",
@@ -147,20 +164,6 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
     install_handlers(app)
     guard(app, settings)
     return app
-
-
-class Worker(Protocol):
-    """A thread, or several, beside the routes."""
-
-    def start(self) -> None:
-        """Begin."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it works."""
-
-    def close(self, seconds: float) -> None:
-        """Finish what is at hand, and end."""
 
 
 def run_beside(
@@ -204,3 +207,79 @@ def add_health(app: FastAPI, desk: Desk, *, workers: Sequence[Worker]) -> None:
             works = False
         word, code = ("ready\n", 200) if works else ("not ready\n", 503)
         return Response(word, code, media_type="text/plain")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; callers wait there until it is served.
+
+    Parameters
+    ----------
+    host
+        A name or address of this machine.
+    port
+        0 for any that is free.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=WAITING)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise InvalidInput(
+            f"cannot listen at {host} port {port} ({why}); end the process that does, "
+            "or give another --host or --port"
+        ) from None
+    # The server writes head and body apart. Without this the body would wait until the
+    # caller's system acknowledges the head, which takes up to 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def serve(
+    registry: Registry,
+    settings: ServiceSettings,
+    *,
+    listener: socket.socket,
+    is_readable: bool = False,
+) -> None:
+    """Serve a registry until SIGTERM or SIGINT; finish what is at hand.
+
+    Parameters
+    ----------
+    registry
+        What is served.
+    settings
+        Of the service.
+    listener
+        Where to listen, from ``listen``.
+    is_readable
+        Whether logs are for people.
+    """
+    configure_logs(is_readable=is_readable)
+    config = uvicorn.Config(
+        create_app(registry, settings),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(DRAIN),
+        proxy_headers=True,
+    )
+    host, port = listener.getsockname()[:2]
+    log("starting", host=host, port=port, window=settings.window)
+    with ending_quietly():
+        uvicorn.Server(config).run(sockets=[listener])
+    log("ended")
+
+
+@contextmanager
+def ending_quietly() -> Iterator[None]:
+    """Let the process go on after a server that was told to end.
+
+    The server raises the signal again when it is done, which would end the process
+    before the registry is closed.
+    """
+    before = {one: signal.signal(one, lambda *_: None) for one in TOLD_TO_END}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

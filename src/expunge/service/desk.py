@@ -3,13 +3,19 @@
 
 Every route that concerns a request calls it, so that what a caller sees follows from
 ``windows`` at every one of them.
+
+A person is a set of identifiers, such as an address and a customer's number. All of
+them are looked up at once, and the same work is done for known and unknown ones. Where
+an identifier leads nowhere, its hash stands for a person of whom nothing is held, so
+that a request about a stranger is stored like any other.
 """
 
 from asyncio import sleep
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import TypeAlias
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -17,14 +23,54 @@ from anyio.to_thread import run_sync
 from ..exceptions import Busy, InvalidInput, RequestConflict, UnknownRequest
 from ..registry import Callback, Registry, Request, RequestStatus
 from ..registry.context import WAIT, now
-from .grouping import GroupWriter
-from .people import Person, find_subjects
+from ..rights.identifiers import HASHED, ID, Identifier, read_identifier
 from .settings import ServiceSettings
 from .windows import SECOND, ShownRequest, Window
+from .workers import GroupWriter
+
+Person: TypeAlias = tuple[Identifier, ...]
+"""What one person is known by."""
 
 LOOK_AGAIN = 600 * SECOND
 MOST_LOOKS = 10_000
 MOST_WITH_ROWS = 4  # calls at once: they may wait, and others need threads too
+MOST_IDENTIFIERS = 20  # of one person
+SHORT = 32  # digits of a hash: no longer than ids are, and so as quick to be tagged
+
+
+def read_person(named: Mapping[str, str], id_kinds: Sequence[str]) -> Person:
+    """Return the person whom a mapping from kinds to values names.
+
+    A value is raw, or "sha256:" and a hash. Raw values of ``id_kinds`` are ids.
+    """
+    if not 1 <= len(named) <= MOST_IDENTIFIERS:
+        raise InvalidInput(
+            f"a person with {len(named)} identifiers; give 1 to {MOST_IDENTIFIERS}"
+        )
+    return tuple(
+        read_identifier(ID if _is_id(kind, text, id_kinds=id_kinds) else kind, text)
+        for kind, text in named.items()
+    )
+
+
+def _is_id(kind: str, text: str, *, id_kinds: Sequence[str]) -> bool:
+    hashed = text.strip()[: len(HASHED)].lower() == HASHED
+    return kind in id_kinds and (kind == ID or not hashed)
+
+
+def find_subjects(
+    registry: Registry, people: Sequence[Person]
+) -> list[tuple[str, ...]]:
+    """Return the ids under which each person is asked for; blocks for one look-up."""
+    every = [one for person in people for one in person]
+    found = registry.aliases.find(every)
+    return [tuple(name_subjects(person, found)) for person in people]
+
+
+def name_subjects(person: Person, found: Mapping[Identifier, str]) -> Iterable[str]:
+    """Yield the id behind each identifier of a person, each once."""
+    known = (found.get(one, f"{one.kind}:{one.digest()[:SHORT]}") for one in person)
+    return dict.fromkeys(known)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables: files to features, and a schema that says what each column is."""
 
-from .roles import read_ids
+from .people import read_ids
 from .schema import ColumnSchema, Schema, build_transformer, read_schema
 from .training import Roles, TrainingTable, describe_preprocessing, read_table
 

@@ -27,6 +27,8 @@ MISSING_CATEGORY = "missing"
 """The category of a value that is missing."""
 
 REPLACE = "replace it, or remove the row"
+VALUE_MISSING = "a value is missing"
+FILL_IN = "fill it in, or remove the row"
 STEPS_A_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 

@@ -2,6 +2,7 @@
 """Read the table that a model is fitted to: features, targets, people and weights."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 from ..core.arrays import Index, Vector
 from ..exceptions import InvalidInput
 from ..preprocessing.description import FitRange, Group, Preprocessing
-from .columns import REPLACE, TableColumn
-from .files import INDEX, TableFile, format_names, locate_rows, open_table
+from .columns import FILL_IN, REPLACE, VALUE_MISSING, Content, TableColumn
+from .files import INDEX, MISSING, TableFile, format_names, locate_rows, open_table
 from .kinds import infer_category, infer_column
-from .roles import find_targets, take_ids, take_targets, take_weights
+from .people import take_ids
 from .schema import LEFT_OUT, ColumnSchema, Schema, build_transformer, make_column
 
 # A target with more distinct values than this is not guessed to be classes.
@@ -207,6 +208,43 @@ def guess_task(y: NDArray[Any]) -> str:
             "choose another column with --target, or insist with --task classification"
         )
     return "classification"
+
+
+def find_targets(column: TableColumn) -> TableColumn:
+    """Return the column of targets as integers, numbers, booleans or words."""
+    words = column.clean(MISSING)
+    parsed = words.parse()
+    # A day is a class like any other word.
+    return words if parsed.content is Content.dates else parsed
+
+
+def take_targets(column: TableColumn) -> NDArray[Any]:
+    """Return targets, none of them missing: integers, floats or words."""
+    arrow = column.file.arrow
+    if column.content is Content.text:
+        return np.array(column.values.to_pylist(), dtype=np.str_)
+    if column.content not in (Content.integers, Content.numbers, Content.booleans):
+        what = f"it holds {column.values.type}"
+        raise column.make_error(what, advice="give numbers or words to predict")
+    numbers = column.to_floats("give numbers or words to predict")
+    if column.content is not Content.numbers:
+        with suppress(arrow.ArrowInvalid):  # integers beyond 64 bits stay floats
+            return np.asarray(column.values.cast(arrow.int64()).to_numpy())
+    return numbers
+
+
+def take_weights(column: TableColumn) -> Vector:
+    """Return weights: finite, not negative, and not all zero."""
+    weights = column.clean().parse().to_floats("give numbers as weights")
+    absent, negative = np.isnan(weights), weights < 0.0
+    if absent.any():
+        raise column.make_error(VALUE_MISSING, at=absent, advice=FILL_IN)
+    if negative.any():
+        what, advice = "a negative weight", "give zero or more"
+        raise column.make_error(what, at=negative, advice=advice)
+    if not weights.any():
+        raise column.make_error("every weight is zero", advice=REPLACE)
+    return weights
 
 
 def _find_features(

@@ -14,8 +14,15 @@ from starlette.concurrency import run_in_threadpool
 from ..access import Auditor
 from ..desk import Note
 from ..problems import Refused
-from .documents import EntriesOut, ProofOut
-from .responses import PROBLEMS, StrictRoute, TheDesk, answer_json
+from .documents import (
+    PROBLEMS,
+    EntriesOut,
+    ProofOut,
+    StrictRoute,
+    TheDesk,
+    answer_json,
+    make_download,
+)
 
 router = APIRouter(route_class=StrictRoute, tags=["ledger"], responses=PROBLEMS)
 Position = Annotated[int, Query(ge=0, le=2**53)]
@@ -71,14 +78,7 @@ async def export_ledger(caller: Auditor, *, desk: TheDesk) -> Response:
     """Download the whole ledger, as `expunge verify` reads it."""
     data = await run_in_threadpool(desk.registry.ledger.export)
     await desk.record(Note(caller.name, "export ledger"))
-    return Response(
-        data,
-        media_type="application/x-ndjson",
-        headers={
-            "Cache-Control": "no-store",
-            "Content-Disposition": 'attachment; filename="ledger.jsonl"',
-        },
-    )
+    return make_download(data, "ledger.jsonl", media_type="application/x-ndjson")
 
 
 @router.get("/keys", response_class=Response)

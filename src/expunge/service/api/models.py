@@ -13,13 +13,16 @@ from ...registry import ModelStatus
 from ..access import Operator, Watcher
 from ..desk import Desk, Note
 from ..problems import Refused
-from .documents import ModelName, ModelOut, ReleaseOut
-from .responses import (
+from .documents import (
     PROBLEMS,
+    ModelName,
+    ModelOut,
+    ReleaseOut,
     StrictRoute,
     TheDesk,
     answer_json,
     is_unchanged,
+    make_download,
     tag_content,
 )
 
@@ -100,18 +103,6 @@ def take_release(desk: Desk, name: str, *, format: Format) -> bytes:
         path = pathlib.Path(folder) / f"{name}.{format}"
         desk.registry.models.ship(name, path)
         return path.read_bytes()
-
-
-def make_download(data: bytes, name: str) -> Response:
-    """Return a file for download."""
-    return Response(
-        data,
-        media_type="application/octet-stream",
-        headers={
-            "Cache-Control": "no-store",
-            "Content-Disposition": f'attachment; filename="{name}"',
-        },
-    )
 
 
 def withdraw(desk: Desk, name: str, *, number: int) -> None:

@@ -9,12 +9,19 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from ...ledger.documents import day_of
-from ...registry import Token
+from ...registry import Token, TrailLine
 from ...registry.access import SCOPES
 from ..access import Admin, Auditor, Reader, Watcher
 from ..desk import Note
-from .documents import StatusOut, Strict, WindowOut
-from .responses import PROBLEMS, StrictRoute, TheDesk, answer_json
+from .documents import (
+    PROBLEMS,
+    StatusOut,
+    Strict,
+    StrictRoute,
+    TheDesk,
+    WindowOut,
+    answer_json,
+)
 
 router = APIRouter(route_class=StrictRoute, tags=["service"], responses=PROBLEMS)
 
@@ -72,6 +79,17 @@ class TrailLineOut(BaseModel):
     action: str
     target: str
 
+    @classmethod
+    def of(cls, line: TrailLine) -> "TrailLineOut":
+        """Return a line of the trail as a document."""
+        return cls(
+            sequence=line.sequence,
+            day=day_of(line.time),
+            actor=line.actor,
+            action=line.action,
+            target=line.target,
+        )
+
 
 class TrailOut(BaseModel):
     """Lines of the trail, in order."""
@@ -114,17 +132,8 @@ def list_trail(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """List who looked and who acted."""
-    lines = [
-        TrailLineOut(
-            sequence=one.sequence,
-            day=day_of(one.time),
-            actor=one.actor,
-            action=one.action,
-            target=one.target,
-        )
-        for one in desk.registry.access.trail(after, limit)
-    ]
-    return answer_json(TrailOut(lines=lines))
+    lines = desk.registry.access.trail(after, limit)
+    return answer_json(TrailOut(lines=[TrailLineOut.of(one) for one in lines]))
 
 
 @router.get("/tokens", response_model=TokensOut)

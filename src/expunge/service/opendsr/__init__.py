@@ -5,7 +5,7 @@ Version 2.0, and OpenGDPR 1.0 before it. Erasure is the one type of request: acc
 portability ask for a copy of somebody's data, which a model does not have.
 """
 
-from .callbacks import make_composers
+from .answers import make_composers
 from .routes import make_router
 from .signing import Processor, open_processor
 

@@ -27,14 +27,15 @@ from ..outbound import Policy
 from ..problems import RETRY_SECONDS, describe_error
 from .answers import (
     Answer,
+    StatusWriter,
     add_signature,
     describe_accepted,
     describe_cancelled,
     describe_refusal,
     describe_service,
     encode,
+    find_callbacks,
 )
-from .callbacks import find_callbacks
 from .documents import (
     EDITIONS,
     Complaint,
@@ -44,7 +45,6 @@ from .documents import (
     parse_request,
 )
 from .signing import CERTIFICATE_PATH, Processor
-from .status import StatusWriter
 
 ID = "subject_request_id"
 NOT_FOUND = Complaint(ID, "not-found", "this request is not known; check its id")

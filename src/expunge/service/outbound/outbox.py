@@ -17,13 +17,12 @@ from ...exceptions import UnknownRequest
 from ...registry import Delivery, Outcome, Registry, RequestStatus
 from ...registry.context import now as read_clock
 from ...registry.delivery import WEBHOOK
-from ..background import BackgroundThread
 from ..logs import log_failure
 from ..windows import ShownRequest, Windows
-from .events import plan_messages
+from ..workers import BackgroundThread
+from .events import compose_webhook, plan_messages
 from .policy import Policy
 from .sending import SYSTEM, Message, Network, post
-from .webhooks import compose_webhook
 
 Composer: TypeAlias = Callable[[Delivery, ShownRequest], Message]
 """Makes the message of a callback.

@@ -21,7 +21,7 @@ from . import (
     settings,
     signin,
 )
-from .planning import Planner
+from .plans import Planner
 from .rendering import STATIC, make_check_page
 
 __all__ = ["add_pages", "make_check_page"]
@@ -34,7 +34,7 @@ def add_pages(app: FastAPI, chosen: ServiceSettings) -> None:
     for part in (signin, queue, requests, *rest):
         app.include_router(part.router)
     if chosen.oidc is not None:
-        from .provider import make_provider_router  # it takes a while to import
+        from .oidc import make_provider_router  # it takes a while to import
 
         app.include_router(make_provider_router(chosen.oidc, chosen.address))
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

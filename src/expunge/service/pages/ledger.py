@@ -15,7 +15,6 @@ from starlette.concurrency import run_in_threadpool
 
 from ...exceptions import InvalidInput
 from ...ledger import Head, Receipt, check_consistency
-from ...ledger.documents import day_of
 from ...registry import Registry
 from ..api.status import TrailLineOut
 from .rendering import PageRoute, show_page
@@ -185,16 +184,7 @@ def read_trail(registry: Registry, start: int) -> TrailPage:
     lines = registry.access.trail(start, TRAIL_LINES)
     more = f"/trail?start={start + TRAIL_LINES}" if len(lines) == TRAIL_LINES else None
     return TrailPage(
-        lines=[
-            TrailLineOut(
-                sequence=one.sequence,
-                day=day_of(one.time),
-                actor=one.actor,
-                action=one.action,
-                target=one.target,
-            )
-            for one in lines
-        ],
+        lines=[TrailLineOut.of(one) for one in lines],
         next=more,
     )
 

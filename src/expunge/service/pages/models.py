@@ -15,8 +15,8 @@ from starlette.concurrency import run_in_threadpool
 from ...promise.budget import Budget, guess_of
 from ...promise.certificate import Certificate
 from ...registry import ModelStatus
-from ..api.documents import ModelOut, ReleaseOut
-from ..api.models import Format, find_model, make_download, take_release
+from ..api.documents import ModelOut, ReleaseOut, make_download
+from ..api.models import Format, find_model, take_release
 from ..desk import Desk
 from ..problems import Refused
 from .rendering import PageRoute, go_to, show_page

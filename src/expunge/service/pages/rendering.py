@@ -28,7 +28,7 @@ from starlette.exceptions import HTTPException
 from ...exceptions import ExpungeError
 from ...ledger.documents import midnight
 from ...ledger.receipts import schema
-from ..api.responses import answer_json
+from ..api.documents import answer_json
 from ..logs import log_failure
 from ..problems import describe_error
 from .visiting import Visitor

@@ -17,11 +17,11 @@ from ...promise.noise import random_bytes
 from ...registry.context import today
 from ...rights.regimes import REGIMES
 from ...rights.standing import BY_OPERATOR, FOR_HOLDS, REASONS
-from ..api.documents import ID, RequestIn, RequestOut
+from ..api.documents import ID, RequestIn, RequestOut, make_download
 from ..api.requests import list_rights, make_submission
 from ..problems import Refused, describe_error
 from ..windows import ShownRequest, format_moment
-from .deadlines import DeadlineBar
+from .queue import DeadlineBar
 from .rendering import PageRoute, go_to, show_page
 from .visiting import (
     AnyVisitor,
@@ -276,12 +276,9 @@ async def download_receipt(request: str, visitor: AnyVisitor) -> Response:
         raise Refused(404, "there is no receipt here, or it is not yours to see")
     text = await run_in_threadpool(visitor.desk.registry.requests.receipt, request)
     await visitor.note_look("look at receipt", request)
+    assert text is not None
     name = f"receipt-{request}.json"
-    headers = {
-        "Cache-Control": "no-store",
-        "Content-Disposition": f'attachment; filename="{name}"',
-    }
-    return Response(text, media_type="application/json", headers=headers)
+    return make_download(text, name, media_type="application/json")
 
 
 @router.post("/requests/{request}/cancel")

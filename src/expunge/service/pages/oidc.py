@@ -4,6 +4,9 @@
 The browser keeps what belongs to an attempt, in a cookie of ten minutes: the state, the
 nonce and the verifier, so any process can finish what another began. What a person may
 do here follows from one claim of theirs, by the operator's settings.
+
+A browser that comes back from another site sends no strict cookie with the page that it
+is led to. So the way ends at a page of ours that leads on by itself.
 """
 
 import json
@@ -13,21 +16,28 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
+from fastapi import APIRouter, Query
+from fastapi import Request as Call
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from httpx2 import AsyncClient, HTTPError
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from ..exceptions import InvalidInput
-from ..promise.noise import random_bytes
-from ..registry.access import LONGEST_NAME, SCOPES
-from .problems import Refused
-from .settings import OidcSettings
+from ...exceptions import InvalidInput
+from ...promise.noise import random_bytes
+from ...registry.access import LONGEST_NAME, SCOPES
+from ..desk import Desk
+from ..problems import Refused
+from ..settings import OidcSettings
+from .rendering import NO_STORE, PageRoute, render
+from .signin import begin_session, read_next
+from .visiting import read_cookie, set_cookie
 
 CALLBACK = "/sign-in/oidc/callback"
 COOKIE = "expunge_oidc"
@@ -39,6 +49,7 @@ LEEWAY = 60  # seconds by which clocks may differ
 SHOWN = ("preferred_username", "email")  # of a name, for people to read
 SUBJECT_DIGITS = 12
 AGAIN = "the sign-in did not succeed; begin again"
+NEXT = "expunge_next"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -229,3 +240,50 @@ def _require_safe(settings: OidcSettings) -> None:
                 f"the {settings.claim} {value!r} has the scope {unknown[0]!r}; there "
                 f"are {', '.join(SCOPES)}"
             )
+
+
+def make_provider_router(settings: OidcSettings, address: str) -> APIRouter:
+    """Return the routes of a provider.
+
+    Parameters
+    ----------
+    settings
+        Of the provider.
+    address
+        Under which browsers reach this service.
+    """
+    provider = Provider(settings, address)
+    router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+    @router.get("/sign-in/oidc")
+    async def leave_for_provider(
+        call: Call, next: Annotated[str, Query(max_length=200)] = "/"
+    ) -> Response:
+        """Send the browser to the provider."""
+        url, attempt = await provider.begin()
+        response = RedirectResponse(url, 303, headers=NO_STORE)
+        return keep(response, call, values=(attempt.to_cookie(), read_next(next)))
+
+    @router.get(CALLBACK)
+    async def return_from_provider(call: Call) -> Response:
+        """Begin a session for who comes back from the provider."""
+        attempt = SignInAttempt.from_cookie(read_cookie(call, COOKIE))
+        person = await provider.finish(dict(call.query_params), attempt)
+        there = read_next(read_cookie(call, NEXT))
+        html = render("signed_in", call, next=there, name=person.name)
+        lead = {**NO_STORE, "Refresh": f"0; url={there}"}
+        response = HTMLResponse(html, headers=lead)
+        keep(response, call, values=("", ""))
+        return await begin_session(
+            call, person.name, scopes=person.scopes, response=response
+        )
+
+    return router
+
+
+def keep(response: Response, call: Call, *, values: tuple[str, str]) -> Response:
+    """Let the browser keep an attempt, and where it leads, until it comes back."""
+    desk: Desk = call.app.state.desk
+    for name, value in zip((COOKIE, NEXT), values, strict=True):
+        set_cookie(response, name, value=value, settings=desk.settings, minutes=MINUTES)
+    return response

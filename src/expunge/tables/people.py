@@ -1,31 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns with a role of their own: targets, weights, and ids of people.
+"""People as files name them: lists of ids, and aliases.
 
 Ids are text and are normalised, so "007" stays "007". An id that a table tool may have
 written for a missing value, or as a float, is refused with its line: rows of unknown
 people would become one person, and "1003.0" is not the person "1003".
+
+A table of aliases has a person's id, a kind and a value on each line. Errors do not
+quote values, which are somebody's.
 """
 
 import re
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.arrays import Index, Vector
+from ..core.arrays import Index
 from ..exceptions import InvalidInput
 from ..private_model.subjects import objection, person
-from .columns import NUMBER, REPLACE, Content, TableColumn
+from ..rights.identifiers import Identifier, read_identifier
+from .columns import FILL_IN, NUMBER, VALUE_MISSING, Content, TableColumn
 from .files import (
-    MISSING,
     MISSING_WORDS,
     SUFFIXES,
     TableFile,
     format_names,
+    locate_rows,
     open_table,
     read_bytes,
     read_text,
@@ -33,46 +35,6 @@ from .files import (
     require_regular_file,
     shorten,
 )
-
-VALUE_MISSING = "a value is missing"
-FILL_IN = "fill it in, or remove the row"
-
-
-def find_targets(column: TableColumn) -> TableColumn:
-    """Return the column of targets as integers, numbers, booleans or words."""
-    words = column.clean(MISSING)
-    parsed = words.parse()
-    # A day is a class like any other word.
-    return words if parsed.content is Content.dates else parsed
-
-
-def take_targets(column: TableColumn) -> NDArray[Any]:
-    """Return targets, none of them missing: integers, floats or words."""
-    arrow = column.file.arrow
-    if column.content is Content.text:
-        return np.array(column.values.to_pylist(), dtype=np.str_)
-    if column.content not in (Content.integers, Content.numbers, Content.booleans):
-        what = f"it holds {column.values.type}"
-        raise column.make_error(what, advice="give numbers or words to predict")
-    numbers = column.to_floats("give numbers or words to predict")
-    if column.content is not Content.numbers:
-        with suppress(arrow.ArrowInvalid):  # integers beyond 64 bits stay floats
-            return np.asarray(column.values.cast(arrow.int64()).to_numpy())
-    return numbers
-
-
-def take_weights(column: TableColumn) -> Vector:
-    """Return weights: finite, not negative, and not all zero."""
-    weights = column.clean().parse().to_floats("give numbers as weights")
-    absent, negative = np.isnan(weights), weights < 0.0
-    if absent.any():
-        raise column.make_error(VALUE_MISSING, at=absent, advice=FILL_IN)
-    if negative.any():
-        what, advice = "a negative weight", "give zero or more"
-        raise column.make_error(what, at=negative, advice=advice)
-    if not weights.any():
-        raise column.make_error("every weight is zero", advice=REPLACE)
-    return weights
 
 
 def take_ids(column: TableColumn) -> list[str]:
@@ -178,3 +140,77 @@ def _find_only_column(file: TableFile) -> str:
             "id; give --column if it is the header, or use a .txt file without one"
         )
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class AliasColumns:
+    """The names of the columns that hold people, kinds and values."""
+
+    person: str = "person"
+    kind: str = "kind"
+    value: str = "value"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class AliasTable:
+    """Pairs of a person's id and an identifier, as a file lists them."""
+
+    file: TableFile
+    people: Sequence[str]
+    identifiers: Sequence[Identifier]
+
+    def pairs(self) -> list[tuple[object, Identifier]]:
+        """Return each person with an identifier."""
+        return list(zip(self.people, self.identifiers, strict=True))
+
+    def locate(self, positions: Sequence[int]) -> str:
+        """Return in words on which lines some pairs are."""
+        return locate_rows(self.file, positions)
+
+
+def read_aliases(path: str | PathLike[str], columns: AliasColumns) -> AliasTable:
+    """Return the aliases that a table lists.
+
+    Values are raw, or hashed after ``sha256:``.
+
+    Parameters
+    ----------
+    path
+        A CSV, Parquet or Arrow file.
+    columns
+        Which columns hold what.
+    """
+    file = open_table(Path(path))
+    names = [columns.person, columns.kind, columns.value]
+    if len(set(names)) < len(names):
+        raise InvalidInput(
+            f"{file.path}: person, kind and value are in {len(set(names))} columns; "
+            "name a column for each"
+        )
+    table = file.read_columns(names, names)
+    owner, kind, value = (TableColumn.of(file, table, name=name) for name in names)
+    people = take_ids(owner)
+    kinds, values = _take_words(kind), _take_words(value)
+    identifiers = []
+    for row, (word, text) in enumerate(zip(kinds, values, strict=True)):
+        try:
+            identifiers.append(read_identifier(word, text))
+        except InvalidInput as error:
+            place = locate_rows(file, [row])
+            raise InvalidInput(f"{file.path}, {place}: {error}") from None
+    return AliasTable(file, people, identifiers)
+
+
+def _take_words(column: TableColumn) -> list[str]:
+    """Return a column as text, none of it missing."""
+    words = column.clean()
+    if words.content is Content.integers:
+        words = replace(words, values=words.values.cast(column.file.arrow.string()))
+    if words.content is not Content.text:
+        what = f"it is stored as {column.values.type}"
+        raise column.make_error(what, advice="store text")
+    absent = words.find_missing()
+    if absent.any():
+        raise column.make_error(VALUE_MISSING, at=absent, advice=FILL_IN)
+    found: list[str] = words.values.to_pylist()
+    return found
