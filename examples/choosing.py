@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw what to look at when choosing a mechanism, alpha and sigma.
+"""Draw plots that help to choose a mechanism, alpha and sigma.
 
     python examples/choosing.py [file.png]
 

@@ -70,10 +70,10 @@ def compare(summary: Summary, rows: Rows, forgotten: np.ndarray) -> None:
 
 
 def certify(X: np.ndarray, y: np.ndarray, forgotten: np.ndarray) -> None:
-    """Forget them under a contract, and check the certificate of the release."""
-    contract = Budget(epsilon=1.0, delta=1e-5, sigma=0.3)
+    """Forget them under a budget, and check the certificate of the release."""
+    budget = Budget(epsilon=1.0, delta=1e-5, sigma=0.3)
     X = X / np.linalg.norm(X, axis=1).max()  # noise moves predictions by sigma |x|
-    model = LogisticRegression(alpha=1e-3, budget=contract).fit(X, y)
+    model = LogisticRegression(alpha=1e-3, budget=budget).fit(X, y)
     plain = LogisticRegression(alpha=1e-3).fit(X, y).score(X, y)
     model.forget(rows=forgotten.tolist())
     noised = model.score(X, y)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removal at a fixed alpha does not forget who chose alpha; tuned estimators do.
+"""Removal at a fixed alpha leaves people's influence on alpha; tuned estimators do not.
 
 First the paper's Proposition 1 in numbers: n - 1 people say -1 and one says 5n. Then
-the same on tumours: without the people who fit worst another alpha is best. With
-matplotlib the two curves are drawn into the folder given as the first argument.
+the same on tumours: without the people who fit worst another alpha is best. If you
+give a folder as the first argument, the two curves are drawn there (needs matplotlib).
 """
 
 import sys
@@ -21,7 +21,7 @@ STIFF, FREE = 1e6, 1e-6  # hardly a model at all, and the plain mean
 
 
 def main() -> None:
-    """Show the failure and the cure, twice."""
+    """Show the problem and the solution, twice."""
     proposition()
     before, after = tumours()
     if len(sys.argv) > 1:

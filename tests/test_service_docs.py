@@ -77,7 +77,7 @@ def test_the_settings_shown_are_read(
     path = tmp_path / "service.toml"
     path.write_text(text)
     found = read_settings(path)
-    assert found.oidc is not None and found.oidc.scopes["revision"] == ("audit",)
+    assert found.oidc is not None and found.oidc.scopes["internal-audit"] == ("audit",)
 
 
 def test_metrics_and_alerts_name_what_there_is() -> None:
