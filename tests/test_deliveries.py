@@ -385,7 +385,7 @@ class TestPages:
     def test_a_place_that_is_none_is_refused(
         self, registry: Registry, after: str
     ) -> None:
-        with pytest.raises(InvalidInput, match="no place"):
+        with pytest.raises(InvalidInput, match="where a page ended"):
             registry.deliveries.page(after=after)
 
     @pytest.mark.parametrize("most", [0, 1001])

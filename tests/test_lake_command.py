@@ -124,7 +124,7 @@ def _spoil(lake: Path, kind: str) -> None:
 SPOILT = {
     "NaN": "column 'f1' holds NaN, infinity or nothing, in file 1, row 749",
     "schemas": "file 1 has other columns, or columns of other types, than file 0",
-    "no file": "file 1 is no Parquet file",
+    "no file": "file 1 is not a Parquet file",
 }
 
 

@@ -129,7 +129,7 @@ def test_mixed_schemas_are_refused(lake: Path) -> None:
 
 def test_files_that_are_none_are_refused(lake: Path, tmp_path: Path) -> None:
     (lake / "2.parquet").write_bytes(b"PAR1 but not really")
-    with pytest.raises(InvalidInput, match=r"file 2 is no Parquet file"):
+    with pytest.raises(InvalidInput, match=r"file 2 is not a Parquet file"):
         _open(lake)
     with pytest.raises(InvalidInput, match=r"file 0 does not exist"):
         _open(tmp_path / "nowhere.parquet")
@@ -200,7 +200,7 @@ def test_numpy_files_are_checked_too(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="C-ordered"):
         open_npy(tmp_path / "turned.npy", target=columns.signs)
     (tmp_path / "no.npy").write_bytes(b"nothing of the kind")
-    with pytest.raises(InvalidInput, match=r"is no \.npy file"):
+    with pytest.raises(InvalidInput, match=r"is not a \.npy file"):
         open_npy(tmp_path / "no.npy", target=columns.signs)
     with open_npy(path, target=columns.signs) as table:
         rows = table.rows(OBJECTIVE)

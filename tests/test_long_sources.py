@@ -115,7 +115,7 @@ def test_frames_are_checked_like_files() -> None:
         open_table(holed, **NAMED)
     with pytest.raises(InvalidInput, match="holds 'person 0' in row 0, which is no"):
         open_table(frame, target="label")
-    with pytest.raises(InvalidInput, match="has a name that is no text"):
+    with pytest.raises(InvalidInput, match="has a name that is not text"):
         open_table(frame.rename(columns={"f1": 1}), target="label")
 
 

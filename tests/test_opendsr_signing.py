@@ -40,7 +40,7 @@ def test_a_signature_is_checked_with_the_certificate(tmp_path: Path) -> None:
         (Wanted(names=["example.com"]), "look for"),
         (Wanted(names=["*.example.com"]), "look for"),
         (Wanted(names=[]), "look for"),
-        (Wanted(self_signed=True), "signed by itself"),
+        (Wanted(self_signed=True), "self-signed"),
         (Wanted(days=(-9, -1)), "renew it"),
         (Wanted(days=(1, 9)), "renew it"),
     ],
@@ -68,7 +68,7 @@ def test_a_short_key_is_refused() -> None:
 
 def test_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     certificate, key = write_pair(tmp_path, KEY, b"nothing")
-    with pytest.raises(InvalidInput, match="no certificate in PEM"):
+    with pytest.raises(InvalidInput, match="not a certificate in PEM"):
         open_processor(OpenDsrSettings(DOMAIN, certificate, key))
     with pytest.raises(InvalidInput, match="cannot be read"):
         open_processor(OpenDsrSettings(DOMAIN, tmp_path / "none", key))

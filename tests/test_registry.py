@@ -233,7 +233,7 @@ class TestRefusals:
             lambda name: registry.models.ship(name, "x.safetensors"),
         ]
         for call in calls:
-            with pytest.raises(InvalidInput, match="there are all, half"):
+            with pytest.raises(InvalidInput, match="the models are all, half"):
                 call("other")
 
     def test_a_folder_without_a_registry(self, tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ class TestDeclared:
             (
                 "c,50",
                 "c,old",
-                "column 'age', line 4: it is not a number; mend it",
+                "column 'age', line 4: it is not a number; correct it",
             ),
             ("dose", "doze", "no column 'dose'; did you mean 'doze'?"),
             ("since,", "since,new", "no column 'member'"),

@@ -24,7 +24,7 @@ from tests.services import Process, wait_until_ready
 
 from .registries import registry_at
 
-SERVING = re.compile(r"serving at (http://127\.0\.0\.1:\d+); Ctrl-C ends it\n")
+SERVING = re.compile(r"serving at (http://127\.0\.0\.1:\d+); Ctrl-C stops it\n")
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ class TestRefusals:
             port = taken.getsockname()[1]
             done = self.refused(folder, "--port", port)
         assert done.code == WRONG_INPUT
-        assert f"cannot listen at 127.0.0.1 port {port} (Address already" in done.err
+        assert f"cannot listen on 127.0.0.1 port {port} (Address already" in done.err
 
     def test_a_demo_is_not_made_for_a_port_in_use(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -205,7 +205,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("windows = 60", "has a key 'windows'; there are window,"),
+            ("windows = 60", "unknown key 'windows'; the keys are window,"),
             ("window = 7", "a window of 7 seconds; give a number that divides a day"),
             ("window = '900'", "window in {path} is '900'; give a whole number"),
             ("window = true", "window in {path} is True; give a whole number"),
@@ -216,7 +216,7 @@ class TestRefusals:
             ("is_secure = 1", "is 1; give true or false"),
             ("oidc = 1", "oidc is not a table"),
             ("[opendsr]\ndomain = 'a'", "opendsr: "),
-            ("[oidc]\nissuer = 'a'\nclient_id = 'b'\nsecret = 'c'", "a key 'secret'"),
+            ("[oidc]\nissuer = 'a'\nclient_id = 'b'\nsecret = 'c'", "key 'secret'"),
             ("window", "is not TOML"),
         ],
     )

@@ -96,7 +96,7 @@ class TestRows:
 
     def test_commas_in_doubt_are_refused(self, tmp_path: Path) -> None:
         path = written(tmp_path, "x;y\n1,234;0\n5;1\n")
-        said = "column 'x': its commas may stand before decimals or between thousands"
+        said = "column 'x': its commas may separate decimals or thousands"
         assert said in refusal(path)
 
     def test_byte_order_mark_line_ends_and_quoted_breaks(self, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def needing(extras: str, purpose: str) -> Iterator[None]:
         package = (error.name or "a package").partition(".")[0]
         raise MissingExtra(
             f"{purpose} needs {package}, which is not installed; run pip install "
-            f'"expunge[{extras}]" (there are the extras {", ".join(EXTRAS)})'
+            f'"expunge[{extras}]" (the extras are {", ".join(EXTRAS)})'
         ) from error
 
 

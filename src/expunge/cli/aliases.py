@@ -167,7 +167,7 @@ def parse_aliases(words: Sequence[str]) -> "list[Identifier]":
     aliases = [one for one in found.values() if one is not None and one.kind != ID]
     if len(aliases) < len(found):
         raise InvalidInput(
-            f"{len(found) - len(aliases)} of {len(found)} words are no aliases; write "
+            f"{len(found) - len(aliases)} of {len(found)} words are not aliases; write "
             "a kind and a value, such as email:ada@example.org"
         )
     return list(dict.fromkeys(aliases))

@@ -59,7 +59,7 @@ class RequestedPeople:
     listed: tuple[str, ...] | None = None
 
     def resolve_aliases(self, registry: "Registry") -> "RequestedPeople":
-        """Return these people by their ids; what is no alias is an id."""
+        """Return these people by their ids; what is not an alias is an id."""
         meant = dict(zip(self.ids, registry.aliases.resolve(self.ids), strict=True))
         listed = self.listed and tuple(meant[one] for one in self.listed)
         return RequestedPeople(tuple(dict.fromkeys(meant.values())), listed)
@@ -195,8 +195,9 @@ class DryRun:
         ]
         TextTable(("people", "releases left", "model"), tuple(lines)).print()
         people = format_count(self.n_people, "person", plural="people")
-        missing = self.unknown.describe(named=False) or "nobody"
-        print_note(f"{people}, in no model: {missing}; nothing was changed")
+        missing = self.unknown.describe(named=False)
+        known = f"in no model: {missing}" if missing else "all of them known"
+        print_note(f"{people}, {known}; nothing was changed")
 
 
 def dry_run(registry: "Registry", people: RequestedPeople) -> DryRun:

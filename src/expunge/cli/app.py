@@ -168,13 +168,13 @@ COMMANDS = {
         "Serve a registry: an API, a dashboard, and the protocols of privacy desks."
     ),
     "token create": "Make a token, and print it.",
-    "token list": "List the tokens that did not expire.",
-    "token revoke": "Make a token useless from now on.",
+    "token list": "List the tokens that have not expired.",
+    "token revoke": "Revoke a token, so that it no longer works.",
     "webhook add": (
         "Let a service call an address when something happens; print the secret."
     ),
     "webhook list": "List the addresses that a service calls.",
-    "webhook remove": "Call an address no more; what it was to be told is given up.",
+    "webhook remove": "Stop calling an address; calls that still wait are given up.",
     "webhook deliveries": (
         "List what was told to others, newest first: webhooks and callbacks."
     ),
@@ -189,10 +189,10 @@ COMMANDS = {
     ),
 }
 GROUPS = {
-    "alias": "Look after addresses, numbers and other names of people.",
-    "lake": "Look after files that models read their rows from.",
-    "token": "Look after the tokens by which others call a service.",
-    "webhook": "Look after whom a service calls when something happens.",
+    "alias": "Manage aliases: other names of people, such as addresses.",
+    "lake": "Manage the files that models read their rows from.",
+    "token": "Manage the tokens with which others call a service.",
+    "webhook": "Manage webhooks: whom a service calls when something happens.",
 }
 # Where each one is: ``alias find`` is the class ``AliasFindCommand`` of ``aliases``.
 MODULES = {

@@ -82,7 +82,7 @@ class EstimatorOptions:
         float | None,
         typer.Option(
             "--C",
-            help="In place of alpha, as scikit-learn has it: the larger, the weaker "
+            help="Instead of alpha, as in scikit-learn: the larger, the weaker "
             "the penalty.",
         ),
     ] = None
@@ -368,7 +368,7 @@ class AdviseCommand(CommonOptions, EstimatorOptions):
     ] = 1000
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw what was found into this file."),
+        typer.Option(metavar="FILE", help="Plot the results to this file."),
     ] = None
 
     delta: Annotated[

@@ -92,13 +92,13 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
         list[str] | None,
         typer.Option(
             metavar="COLUMN",
-            help="Take a column as words, though it looks like numbers; may be "
+            help="Treat a column as words, even if it looks like numbers; may be "
             "repeated.",
         ),
     ] = None
     schema: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Take from this file what each column is."),
+        typer.Option(metavar="FILE", help="Read from this file what each column is."),
     ] = None
     write_schema: Annotated[
         Path | None,

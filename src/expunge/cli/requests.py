@@ -160,7 +160,7 @@ class RequestOptions(AnswerOptions):
         bool,
         typer.Option(
             "--answer-strangers",
-            help="Accept and answer requests of people of whom nothing is held like "
+            help="Accept and answer requests of people of whom nothing is held, like "
             "any other.",
         ),
     ] = False
@@ -306,8 +306,8 @@ class RequestCommand(RequestOptions):
 
     restrict serves every model without the people, whose rows are sealed apart until
     lift brings them back. hold forgets them in every model and keeps their rows sealed
-    until a day; then they are erased. object is as erase, under its own name. To
-    replace a person's rows use expunge rectify.
+    until a day; then they are erased. object does the same as erase; only the receipt
+    differs. To replace a person's rows use expunge rectify.
     """
 
     right: Annotated[
@@ -399,7 +399,10 @@ class ExtendCommand(RegistryOptions, ConfirmOptions):
     ]
     reason: Annotated[
         str,
-        typer.Option(metavar="CODE", help="complex: it is; many: there are many."),
+        typer.Option(
+            metavar="CODE",
+            help="complex: the request is complex; many: there are many requests.",
+        ),
     ]
     notified: Annotated[
         str, typer.Option(metavar="DAY", help="The day on which the person was told.")

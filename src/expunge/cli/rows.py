@@ -69,7 +69,7 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
     """Add the rows of a table to a model, and release it.
 
     The model is then what a fit to all its rows would be. People may be new or have
-    rows in the model already. Who was forgotten is refused, unless left out.
+    rows in the model already. People who were forgotten are refused, or left out.
     """
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
@@ -118,7 +118,7 @@ class RectifyCommand(AnswerOptions, TableOptions):
     """Replace the rows of a person in a model by those of a table.
 
     The old rows leave and the new ones come, in one release. The table holds all rows
-    that the person shall have in the model, and nobody else's.
+    that the person should have in the model, and nobody else's.
     """
 
     person: Annotated[

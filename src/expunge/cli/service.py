@@ -42,8 +42,8 @@ class ServeCommand(CommonOptions):
     """Serve a registry: an API, a dashboard, and the protocols of privacy desks.
 
     One process accepts requests, and applies them when their window closes. Several may
-    serve one registry. It speaks http: put a proxy with TLS before it. On SIGTERM it
-    finishes the calls and the batch at hand.
+    serve one registry. It speaks http: put a TLS proxy in front of it. On SIGTERM
+    it finishes the calls and the batch that it is working on.
     """
 
     registry: Annotated[
@@ -54,7 +54,7 @@ class ServeCommand(CommonOptions):
             help="Folder of the registry.",
         ),
     ] = None
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1"
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any.")] = 8300
     config: Annotated[
         Path | None,
@@ -72,7 +72,11 @@ class ServeCommand(CommonOptions):
         ),
     ] = None
     accept_only: Annotated[
-        bool, typer.Option("--accept-only", help="Leave applying to another process.")
+        bool,
+        typer.Option(
+            "--accept-only",
+            help="Only accept requests; another process applies them.",
+        ),
     ] = False
     dev: Annotated[
         bool,
@@ -157,8 +161,8 @@ class ServeCommand(CommonOptions):
 def print_sign_in(registry: "Registry", address: str) -> None:
     """Make a token that may do everything for a day, and print it."""
     _, secret = registry.access.create("dev", ["admin"], days=1)
-    print_note(f"serving at {address}; Ctrl-C ends it")
-    print_note("sign in with this token; it ends tomorrow and is not shown again:")
+    print_note(f"serving at {address}; Ctrl-C stops it")
+    print_note("sign in with this token; it expires tomorrow and is not shown again:")
     print_text(secret)
 
 
@@ -182,13 +186,13 @@ class TokenCreateCommand(RegistryOptions):
     """
 
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Whose it is; requests show it.")
+        str, typer.Argument(metavar="NAME", help="Who it is for; requests show it.")
     ]
     scope: Annotated[
         list[str] | None,
         typer.Option(metavar="SCOPE", help="May be repeated (default: request)."),
     ] = None
-    days: Annotated[int, typer.Option(min=1, help="How long it is good for.")] = 90
+    days: Annotated[int, typer.Option(min=1, help="How long it is valid.")] = 90
 
     def perform(self) -> int:
         """Make the token and print its secret."""
@@ -197,7 +201,7 @@ class TokenCreateCommand(RegistryOptions):
                 self.name, self.scope or ["request"], days=self.days
             )
         until = format_day(token.expires)
-        note = f"token {token.id} is good until {until}; it is not shown again"
+        note = f"token {token.id} is valid until {until}; it is not shown again"
         shown = token_to_json(token)
         print_secret(secret, shown, note=note, as_json=self.as_json)
         return DONE
@@ -205,7 +209,7 @@ class TokenCreateCommand(RegistryOptions):
 
 @dataclass(frozen=True)
 class TokenListCommand(RegistryOptions):
-    """List the tokens that did not expire."""
+    """List the tokens that have not expired."""
 
     def perform(self) -> int:
         """Print the tokens."""
@@ -224,7 +228,7 @@ class TokenListCommand(RegistryOptions):
 
 @dataclass(frozen=True)
 class TokenRevokeCommand(RegistryOptions, ConfirmOptions):
-    """Make a token useless from now on."""
+    """Revoke a token, so that it no longer works."""
 
     token: Annotated[str, typer.Argument(metavar="ID", help="Id of the token.")]
 
@@ -296,7 +300,7 @@ class WebhookListCommand(RegistryOptions):
 
 @dataclass(frozen=True)
 class WebhookRemoveCommand(RegistryOptions, ConfirmOptions):
-    """Call an address no more; what it was to be told is given up."""
+    """Stop calling an address; calls that still wait are given up."""
 
     webhook: Annotated[str, typer.Argument(metavar="ID", help="Id of the webhook.")]
 
@@ -315,10 +319,10 @@ class WebhookDeliveriesCommand(RegistryOptions):
 
     state: Annotated[
         Literal["waiting", "delivered", "given_up"] | None,
-        typer.Option(help="Only those that are so far."),
+        typer.Option(help="Only deliveries in this state."),
     ] = None
     after: Annotated[
-        str, typer.Option(metavar="PLACE", help="Where the page before this ended.")
+        str, typer.Option(metavar="PLACE", help="Where the previous page ended.")
     ] = ""
     most: Annotated[int, typer.Option(min=1, max=1000, help="How many to list.")] = 100
 

@@ -218,7 +218,7 @@ class RequestCompleted(Entry):
         if not self.submitted <= min(self.accepted, self.deadline):
             raise InvalidInput(
                 f"RequestCompleted: submitted={self.submitted}, accepted="
-                f"{self.accepted}, deadline={self.deadline}; neither can come before it"
+                f"{self.accepted}, deadline={self.deadline}; submitted comes first"
             )
         if self.accepted > self.day:
             raise InvalidInput(
@@ -263,7 +263,7 @@ class RequestExtended(Entry):
         if self.notified > min(self.day, self.deadline):
             raise InvalidInput(
                 f"RequestExtended: notified={self.notified}, day={self.day}, deadline="
-                f"{self.deadline}; neither can come before it"
+                f"{self.deadline}; the person is told before both"
             )
 
 

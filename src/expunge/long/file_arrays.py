@@ -94,7 +94,9 @@ def open_array(given: Any, name: str) -> Any:
             shape, turned, dtype = read(file)
             offset = file.tell()
     except (OSError, ValueError, AttributeError):
-        raise InvalidInput(f"the file for {name} is no .npy file") from None
+        raise InvalidInput(
+            f"the file for {name} is not a .npy file; write it with np.save"
+        ) from None
     if dtype.hasobject or (turned and len(shape) > 1):
         raise InvalidInput(
             f"the file for {name} must hold a C-ordered array of plain values; write "

@@ -226,8 +226,8 @@ class _Targets:
             self._codes.setdefault(word, len(self._codes))
         if len(self._codes) > MOST_CLASSES:
             raise InvalidInput(
-                f"the target has more than {MOST_CLASSES} different words; is it the "
-                "column you mean?"
+                f"the target has more than {MOST_CLASSES} different words; choose "
+                "another column as target, or give numbers"
             )
         return np.array([self._codes[word] for word in y.tolist()], dtype=np.float64)
 

@@ -243,8 +243,8 @@ class FrameTable(_Held):
         names = names_of(frame)
         if not all(isinstance(name, str) for name in names):
             raise InvalidInput(
-                "a column of the table has a name that is no text; name all columns by "
-                "text: frame.columns = [...]"
+                "a column of the table has a name that is not text; name all columns "
+                "by text: frame.columns = [...]"
             )
         self._columns = require_columns(names, columns)
         self.names = tuple(self._columns.features or ())

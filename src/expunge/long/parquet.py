@@ -375,7 +375,7 @@ def _identify(paths: Sequence[Path]) -> list[Identity]:
 def _refuse_unreadable(number: int, error: Any) -> NoReturn:
     """Raise InvalidInput for a file that the system does not let us read."""
     raise InvalidInput(
-        f"file {number} cannot be read ({error.strerror}); see that it is there and "
+        f"file {number} cannot be read ({error.strerror}); check that it is there and "
         "that this user may read it"
     ) from None
 
@@ -391,7 +391,9 @@ def _require_equal_schemas(paths: Sequence[Path]) -> Any:
         except (pa.ArrowInvalid, OSError) as error:
             if getattr(error, "errno", None):  # it would name the file
                 _refuse_unreadable(number, error)
-            raise InvalidInput(f"file {number} is no Parquet file: {error}") from None
+            raise InvalidInput(
+                f"file {number} is not a Parquet file: {error}"
+            ) from None
         first = schema if first is None else first
         if not schema.equals(first):
             raise InvalidInput(

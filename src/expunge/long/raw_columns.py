@@ -170,7 +170,7 @@ def _find_numbers(
             if len(found[name]) > MOST_WORDS:
                 raise InvalidInput(
                     f"column {name!r} has more than {MOST_WORDS} different numbers: "
-                    "too many for OneHotEncoder; is it the column you mean?"
+                    "too many for OneHotEncoder; scale it as a number, or leave it out"
                 )
     return found
 

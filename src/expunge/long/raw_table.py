@@ -112,7 +112,9 @@ def runs_of(positions: Index) -> list[tuple[int, int]]:
 def require_positions(positions: Index, n_rows: int) -> None:
     """Raise InvalidInput for a position outside the table."""
     if len(positions) and not 0 <= positions.min() <= positions.max() < n_rows:
-        raise InvalidInput(f"a position lies outside the {n_rows} rows of the table")
+        raise InvalidInput(
+            f"a position is outside the {n_rows} rows of the table; count from 0"
+        )
 
 
 def rows_at_once(memory: int, *, n_columns: int) -> int:

@@ -71,7 +71,7 @@ def _explain(draft: Path) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise InvalidInput(
             f"a file could not be written again without some rows ({reason}); it is as "
-            "it was: make room, or see that its folder can be written to"
+            "it was: make room, or check that its folder can be written to"
         ) from None
 
 

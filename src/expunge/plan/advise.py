@@ -287,7 +287,7 @@ def make_template(
     """Return what to promise, as a budget whose sigma is still to be chosen."""
     if "sigma" in promise:
         raise InvalidInput(
-            f"sigma={promise['sigma']!r}; leave it out, because it is what you get"
+            f"sigma={promise['sigma']!r}; leave it out: suggest_budget finds it"
         )
     own: Budget | None = estimator.get_params(deep=False).get("budget")
     if own is None:

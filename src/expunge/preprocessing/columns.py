@@ -286,7 +286,7 @@ def _to_numbers_slowly(values: Any, source: Source) -> Vector:
         else:
             raise InvalidInput(
                 f"column {source!r} holds {str(value)[:40]!r} in row {place}, which "
-                "is no number; encode the column with OneHotEncoder() in the "
+                "is not a number; encode the column with OneHotEncoder() in the "
                 "preprocessing"
             )
     return numbers

@@ -35,7 +35,7 @@ from .storage.engine import Collision
 from .storage.ledger_table import LedgerBatch
 
 SCOPES = ("request", "operate", "audit", "admin")
-"""Send requests; answer them and ship releases; see everything; look after tokens."""
+"""Send requests; answer them and ship releases; see everything; manage tokens."""
 INCLUDED = {"admin": SCOPES, "operate": ("request",)}
 """What else a scope allows."""
 PREFIX = "expunge_"
@@ -123,7 +123,7 @@ class RegistryAccess:
             After how many it expires.
         """
         if days < 1:
-            raise InvalidInput(f"days={days}; a token is good for at least a day")
+            raise InvalidInput(f"days={days}; a token is valid for at least a day")
         time = now()
         return self._create(name, scopes, kind=TOKEN, lasts=(time, time + days * DAY))
 
@@ -361,8 +361,8 @@ def _require_name(name: str) -> str:
         or name != name.strip()
     ):
         raise InvalidInput(
-            f"a token's name has 1 to {LONGEST_NAME} printable characters and no space "
-            "around; give one that says whose it is, such as 'consent desk'"
+            f"a token's name has 1 to {LONGEST_NAME} printable characters and no "
+            "surrounding spaces; give one that says whose it is, such as 'consent desk'"
         )
     return name
 

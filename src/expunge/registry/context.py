@@ -98,8 +98,8 @@ class Settings:
             raise InvalidInput("the store URL must be a string; omit it to use SQLite")
         if self.ids != SPELLING:
             raise InvalidInput(
-                f"the registry spells ids {self.ids!r} and this expunge {SPELLING!r}: "
-                "people would not be found; use the expunge that made it"
+                f"the registry normalises ids by {self.ids!r}, and this expunge by "
+                f"{SPELLING!r}: people would not be found; use the expunge that made it"
             )
         require_version(self.version)
 
@@ -221,7 +221,7 @@ def read_settings(paths: Paths) -> Settings:
             raw = json.loads(paths.settings.read_text(encoding="utf-8"))
         require_version(raw["version"])
         if {*raw} != {field.name for field in fields(Settings)}:
-            raise ValueError("other fields than were written")
+            raise ValueError("the fields are not those that were written")
         return Settings(**raw)
     except (FileNotFoundError, NotADirectoryError):
         raise NoRegistry(
@@ -231,7 +231,7 @@ def read_settings(paths: Paths) -> Settings:
         raise StoreFailed(f"{paths.settings}: {error}") from None
     except (LookupError, ValueError, TypeError):
         raise StoreFailed(
-            f"{paths.settings} is damaged; put it back from where it was copied"
+            f"{paths.settings} is damaged; restore it from a copy"
         ) from None
 
 

@@ -263,7 +263,7 @@ class RegistryDeliveries:
             if not table.read_sealed(connection, [line.address]):
                 raise InvalidInput(
                     f"delivery {delivery} cannot be sent again: its address was "
-                    "removed, or deleted when everything was told; the receiver can "
+                    "removed, or deleted after the last call; the receiver can "
                     "ask for the state of the request"
                 )
             again = {"id": delivery, "state": table.WAITING, "attempts": 0}
@@ -379,7 +379,7 @@ def _parse_place(after: str) -> tuple[int, str]:
     """Return where a page begins."""
     since, dot, id_ = after.partition(".")
     if not dot or not _MOMENT.fullmatch(since) or len(after) > 80:
-        raise InvalidInput("after is no place in the list; leave it out to begin")
+        raise InvalidInput("after does not say where a page ended; omit it to begin")
     return int(since), id_
 
 

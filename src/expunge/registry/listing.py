@@ -140,7 +140,7 @@ def parse_cursor(word: str) -> PageEnd | None:
         if write_cursor(place) == word:  # each place has one spelling
             return place
     raise InvalidInput(
-        "this word does not say where a page ended; give the next of the page before "
+        "this word does not say where a page ended; give next of the previous page "
         "as it came, or nothing for the first page"
     )
 

@@ -155,8 +155,8 @@ def _require_place(context: Context, name: str, *, replaces: bool) -> None:
         exists = name in releases_table.model_names(connection)
         if releases_table.is_removed(connection, name):
             raise InvalidInput(
-                f"there was a model {name!r}, and it was removed: the ledger says "
-                "that nothing follows it; give this one another name"
+                f"there was a model {name!r}, and it was removed for good; "
+                "give this one another name"
             )
     if exists and not replaces:
         raise InvalidInput(

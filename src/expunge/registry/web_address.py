@@ -88,7 +88,7 @@ def parse_web_address(url: object) -> WebAddress:
 
 
 def spell_host(text: str) -> str:
-    """Return a host in its one spelling; refuse what is no host."""
+    """Return a host in its one spelling; refuse what is not a host."""
     if text.startswith("["):
         return _spell_ipv6(text)
     if not TWO_READINGS.isdisjoint(text) or not 0 < len(text) <= LONGEST_HOST + 1:
@@ -120,7 +120,7 @@ def _spell_ipv6(text: str) -> str:
     try:
         return IPv6Address(text.removeprefix("[").removesuffix("]")).compressed
     except AddressValueError:
-        _refuse("its host is no IPv6 address")
+        _refuse("its host is not an IPv6 address")
 
 
 def _refuse(reason: str) -> NoReturn:

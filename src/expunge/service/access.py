@@ -93,7 +93,7 @@ class Doorkeeper:
         self._known: dict[str, tuple[float, Token]] = {}
 
     async def find(self, secret: str, address: str) -> Caller | None:
-        """Return who shows a secret; None if it is not, or no longer, good."""
+        """Return who has a secret; None if it is not, or no longer, valid."""
         known = self._known.get(secret)
         if known is not None and monotonic() < known[0] + REMEMBERED:
             return Caller(known[1])

@@ -225,7 +225,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise InvalidInput(
-            f"cannot listen at {host} port {port} ({why}); end the process that does, "
+            f"cannot listen on {host} port {port} ({why}); stop the process that does, "
             "or give another --host or --port"
         ) from None
     # The server writes head and body apart. Without this the body would wait until the

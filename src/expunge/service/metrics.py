@@ -50,19 +50,19 @@ class RegistryCollector(Collector):
         waited = 0 if counts.oldest is None else max(0, time - counts.oldest)
         yield GaugeMetricFamily(
             "expunge_oldest_pending_seconds",
-            "How long the oldest request waits that is not answered.",
+            "How long the oldest unanswered request has waited.",
             waited / SECOND,
         )
         if counts.due is not None:
             yield GaugeMetricFamily(
                 "expunge_deadline_seconds_min",
-                "Time to the first deadline; negative if it is past.",
+                "Time to the next deadline; negative if it has passed.",
                 (counts.due - time) / SECOND,
             )
         yield from self._collect_models()
         yield _make(
             "expunge_callbacks",
-            "Callbacks and webhooks by what became of them.",
+            "Callbacks and webhooks by outcome.",
             label="outcome",
             values=self._registry.deliveries.count(),
         )

@@ -180,7 +180,7 @@ def _build(kind: type[Settings], data: dict[str, Any], *, where: str) -> Setting
     unknown = sorted(set(data) - set(known))
     if unknown:
         raise InvalidInput(
-            f"{where} has a key {unknown[0]!r}; there are {', '.join(known)}"
+            f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(known)}"
         )
     for name, value in data.items():
         _require_kind(value, known[name].default, where=f"{name} in {where}")

@@ -166,7 +166,7 @@ class TableColumn:
         with_comma = words.filter(compute.match_substring(words, ","))
         doubtful = compute.match_substring_regex(with_comma, f"^{DOUBTFUL_COMMA}$")
         if compute.all(doubtful).as_py():
-            what = "its commas may stand before decimals or between thousands"
+            what = "its commas may separate decimals or thousands"
             raise self.make_error(what, advice="write 1.5 and 1000, without commas")
         pointed = compute.replace_substring(words, ",", ".")
         return pointed.cast(arrow.float64())

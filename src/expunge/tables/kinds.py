@@ -27,7 +27,7 @@ OTHER_DATE = r"\d{1,4}[./]\d{1,2}[./]\d{1,4}( .*)?"
 ID_NAME = re.compile(
     r"(^|[_\s.-])(?i:id|uuid|guid|key|nr|no|number)$|[a-z0-9](ID|Id|Nr|No)$"
 )
-MEND = "mend it, take the column as words with --category, or leave it out with --drop"
+MEND = "correct it, take the column as words (--category), or leave it out (--drop)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -251,7 +251,7 @@ def read_schema(path: str | PathLike[str]) -> Schema:
         raise InvalidInput(f"{place} cannot be read ({error}); check it") from None
     except json.JSONDecodeError as error:
         raise InvalidInput(
-            f"{place}, line {error.lineno}: not JSON ({error.msg}); mend it, or let "
+            f"{place}, line {error.lineno}: not JSON ({error.msg}); correct it, or let "
             "fit write it again"
         ) from None
     try:
@@ -264,7 +264,7 @@ def parse_schema(data: Any) -> Schema:
     """Return the schema that JSON data describe; every key and value is checked."""
     keys = ("format", "target", "columns")
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise InvalidInput(f'it is no schema; it needs "format": "{FORMAT}"')
+        raise InvalidInput(f'it is not a schema; it needs "format": "{FORMAT}"')
     _require_keys(data, keys, where="the schema")
     about = data.get("target")
     if not isinstance(about, dict) or not isinstance(data.get("columns"), list):

@@ -24,7 +24,7 @@ from .schema import LEFT_OUT, ColumnSchema, Schema, build_transformer, make_colu
 MOST_CLASSES = 50
 ON_REQUEST = "as you asked"
 ENCODE = (
-    "mend it, declare the column a category in the schema, or leave it out with --drop"
+    "correct it, declare the column a category in the schema, or drop it with --drop"
 )
 
 
@@ -67,7 +67,7 @@ class Roles:
 
     @property
     def spelled(self) -> set[str]:
-        """The columns of a CSV file to take as it spells them: 007 is no number."""
+        """The columns of a CSV file to take as it spells them: 007 is not a number."""
         return {self.target, *self.category, *filter(None, [self.subject])}
 
 
@@ -359,7 +359,7 @@ def _require_task(targets: TableColumn, schema: Schema, *, y: NDArray[Any]) -> N
         declared = set(schema.classes)
         other = np.array([value not in declared for value in y.tolist()])
         if other.any():
-            what, advice = "none of the declared classes", "mend it, or declare it too"
+            what, advice = "none of the declared classes", "correct it, or declare it"
             raise targets.make_error(what, at=other, advice=advice)
 
 
@@ -413,5 +413,5 @@ def _refuse_other_words(
     other = ~np.asarray(known.to_numpy(zero_copy_only=False), dtype=bool)
     other &= ~column.find_missing()
     if other.any():
-        what, advice = "none of the declared categories", "mend it, or declare it too"
+        what, advice = "none of the declared categories", "correct it, or declare it"
         raise column.make_error(what, at=other, advice=advice)

@@ -273,7 +273,7 @@ def _check_details(given: Request, right: Right) -> dict[str, Any]:
         )
     until = parse_day(given.until)
     if until < today():
-        raise InvalidInput(f"until={until}, which is past; give the day it ends")
+        raise InvalidInput(f"until={until}, which is past; give today or a later day")
     return {"reason": given.reason, "until": until.isoformat()}
 
 

@@ -55,7 +55,7 @@ class Lake(Private):
     engine: Any = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no table, no choice or no name."""
+        """Refuse what is not a table, a choice or a name."""
         from ...long import LongTable
 
         if not isinstance(self.table, LongTable):

@@ -44,8 +44,8 @@ def require_source(loaded: LoadedModel) -> Source:
     """Return where the rows of a model lie, or raise InvalidInput."""
     if loaded.files is None:
         raise InvalidInput(
-            f"the rows of model {loaded.name!r} are kept in the registry, sealed: no "
-            "files of it hold anybody"
+            f"the rows of model {loaded.name!r} are kept in the registry, sealed: "
+            "it has no files to look at"
         )
     return loaded.files.source
 

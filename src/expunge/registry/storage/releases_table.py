@@ -148,9 +148,9 @@ def unknown_model_error(connection: Connection, name: str) -> InvalidInput:
         return InvalidInput(f"model {name!r} was removed; the ledger says when")
     there = model_names(connection)
     return InvalidInput(
-        f"there is no model {name!r}; there are {', '.join(there)}"
+        f"there is no model {name!r}; the models are {', '.join(there)}"
         if there
-        else f"there is no model {name!r}, and no other; fit one first"
+        else f"there is no model {name!r}, nor any other; fit one first"
     )
 
 

@@ -272,7 +272,7 @@ class Vault(Private):
             raise
         except (ValueError, KeyError, TypeError, AttributeError):
             raise StoreFailed(
-                f"{self.path} is damaged; put it back from where it was copied"
+                f"{self.path} is damaged; restore it from a copy"
             ) from None
 
     def _write(self, held: Mapping[str, CheckpointKeys]) -> None:

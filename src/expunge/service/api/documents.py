@@ -50,7 +50,7 @@ class Strict(BaseModel):
 
 
 class RowsIn(Strict):
-    """All rows that a person shall have in a model, in the columns of its fit."""
+    """All rows that a person should have in a model, in the columns of its fit."""
 
     X: list[list[Cell]] = Field(max_length=10_000, examples=[[[0.2, 1.5, -0.3]]])
     y: list[Cell] = Field(max_length=10_000, examples=[[1]])
@@ -121,7 +121,7 @@ class RequestIn(Strict):
             return sha256(self.model_dump_json().encode()).hexdigest()
         except PydanticSerializationError:
             raise InvalidInput(
-                "a text holds half of a character; send texts that are UTF-8"
+                "a text holds half of a character; send valid UTF-8"
             ) from None
 
 
@@ -315,7 +315,7 @@ class StrictCall(Call):
             raise Refused(
                 400,
                 "the JSON cannot be read; send UTF-8, give each field once, and no "
-                "number of thousands of digits",
+                "number with thousands of digits",
             ) from None
 
 
@@ -352,9 +352,9 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: _describe("No token, or one that is unknown or expired."),
     403: _describe("The token lacks the scope."),
     404: _describe("There is no such thing, or it is not yours to see."),
-    409: _describe("It does not fit what is there."),
+    409: _describe("It conflicts with what is there."),
     413: _describe("The body is too long."),
-    415: _describe("The body is of another kind."),
+    415: _describe("The body has another content type."),
     422: _describe("Fields are missing or wrong."),
     429: _describe("Too many calls; see Retry-After."),
     503: _describe("Not now; see Retry-After."),

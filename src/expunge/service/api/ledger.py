@@ -36,7 +36,7 @@ async def list_entries(
     start: Position = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """List entries from one on, in order."""
+    """List entries in order, from a given one on."""
     entries = await run_in_threadpool(desk.registry.ledger.page, start, limit)
     found = [json.loads(one.to_json()) for one in entries]
     after = start + len(found) if len(found) == limit else None
@@ -83,7 +83,7 @@ async def export_ledger(caller: Auditor, *, desk: TheDesk) -> Response:
 
 @router.get("/keys", response_class=Response)
 def show_keys(desk: TheDesk) -> Response:
-    """Show the public keys of the ledger, by which anybody checks receipts."""
+    """Show the public keys of the ledger, with which anybody can check receipts."""
     return Response(
         desk.registry.keys.public_pem(), media_type="application/x-pem-file"
     )

@@ -113,7 +113,7 @@ def withdraw(desk: Desk, name: str, *, number: int) -> None:
 
 @router.get("/releases", response_model=ReleasesOut)
 def list_outstanding(caller: Watcher, *, desk: TheDesk) -> Response:
-    """List releases that left, are superseded, and must be taken back."""
+    """List superseded releases of which copies must be taken back."""
     found = desk.registry.status().outstanding
     return answer_json(ReleasesOut(releases=[ReleaseOut.of(one) for one in found]))
 

@@ -273,7 +273,7 @@ def read_batch(body: bytes, media_type: str) -> list[RequestIn]:
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidInput("the batch is not UTF-8; encode it so") from None
+        raise InvalidInput("the batch is not UTF-8; encode it as UTF-8") from None
     lines = _read_csv(text) if media_type == CSV else _read_ndjson(text)
     found: list[RequestIn] = []
     for number, fields in lines:
@@ -304,7 +304,7 @@ def _read_csv(text: str) -> Iterator[tuple[int, Any]]:
         columns = reader.fieldnames or ()
         if len({*columns}) < len(columns):
             raise InvalidInput(
-                "two columns have one name; give each kind of identifier one column"
+                "two columns have the same name; give each kind of identifier one"
             )
         for fields in reader:
             yield reader.line_num, _name_fields(fields, reader.line_num)
@@ -315,7 +315,9 @@ def _read_csv(text: str) -> Iterator[tuple[int, Any]]:
 def _name_fields(fields: dict[Any, Any], number: int) -> dict[str, Any]:
     """Return a line of CSV as a request."""
     if None in fields or None in fields.values():
-        raise InvalidInput(f"line {number} has not as many fields as the first line")
+        raise InvalidInput(
+            f"line {number} does not have as many fields as the first line"
+        )
     given = {name: value.strip() for name, value in fields.items() if value.strip()}
     person = {
         "id" if name == PERSON else name: value

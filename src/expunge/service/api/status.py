@@ -99,7 +99,7 @@ class TrailOut(BaseModel):
 
 @router.get("/window", response_model=WindowOut)
 def show_window(caller: Reader, *, desk: TheDesk) -> Response:
-    """Show the window in which a request that comes now would be."""
+    """Show the window that a request sent now would belong to."""
     return answer_json(WindowOut.of(desk.current_window()))
 
 

@@ -256,7 +256,7 @@ def _read_fields(
 def parse_id(value: Any) -> str:
     """Return the registry's id for a UUID."""
     if not isinstance(value, str) or not _UUID4.fullmatch(value):
-        raise InvalidInput("subject_request_id is no UUID of version 4 in lower case")
+        raise InvalidInput("subject_request_id is not a version 4 UUID in lower case")
     return value.replace("-", "")
 
 
@@ -277,7 +277,7 @@ def _parse_regulation(value: Any, edition: Edition) -> str:
     for known in edition.regulations:
         if value == known:
             return known
-    raise InvalidInput(f"regulation is none of {', '.join(edition.regulations)}")
+    raise InvalidInput(f"regulation is not one of {', '.join(edition.regulations)}")
 
 
 def _parse_time(value: Any, today: date) -> date:
@@ -287,7 +287,7 @@ def _parse_time(value: Any, today: date) -> date:
         day = parse_day(value)
     except InvalidInput:
         raise InvalidInput(
-            "submitted_time is no time of RFC 3339, such as 2026-03-31T12:00:00Z"
+            "submitted_time is not a time of RFC 3339, such as 2026-03-31T12:00:00Z"
         ) from None
     if day > today + _AHEAD:
         raise InvalidInput("submitted_time is in the future")
@@ -297,7 +297,7 @@ def _parse_time(value: Any, today: date) -> date:
 def _parse_identities(value: Any, id_kinds: Collection[str]) -> tuple[Identifier, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_IDENTITIES:
         raise InvalidInput(
-            f"subject_identities is no list of 1 to {MOST_IDENTITIES} identities"
+            f"subject_identities is not a list of 1 to {MOST_IDENTITIES} identities"
         )
     return tuple(
         _parse_identity(one, place, id_kinds=id_kinds)
@@ -326,11 +326,11 @@ def _parse_urls(value: Any) -> tuple[str, ...]:
     """Return addresses; whether they may be called is for others to say."""
     if not isinstance(value, list) or len(value) > MOST_CALLBACKS:
         raise InvalidInput(
-            f"status_callback_urls is no list of at most {MOST_CALLBACKS} addresses"
+            f"status_callback_urls is not a list of at most {MOST_CALLBACKS} addresses"
         )
     if not all(isinstance(url, str) and len(url) <= LONGEST_URL for url in value):
         raise InvalidInput(
-            "status_callback_urls holds something else than addresses of at most "
+            "status_callback_urls may hold only addresses of at most "
             f"{LONGEST_URL} characters"
         )
     return tuple(dict.fromkeys(value))
@@ -339,14 +339,16 @@ def _parse_urls(value: Any) -> tuple[str, ...]:
 def _parse_extensions(value: Any) -> FidesReply | None:
     """Return where fides waits; what stands under other domains is not ours to read."""
     if not isinstance(value, dict):
-        raise InvalidInput("extensions is no object with one member for each domain")
+        raise InvalidInput(
+            "extensions is not an object with one member for each domain"
+        )
     if FIDES not in value:
         return None
     said = value[FIDES] if isinstance(value[FIDES], dict) else {}
     path, token = said.get("reply_to"), said.get("reply_to_token")
     # A path alone: it is put behind the address of fides that the operator gave.
     if not isinstance(path, str) or not _PATH.fullmatch(path) or "/.." in path:
-        raise InvalidInput(f"extensions: reply_to of {FIDES} is no path")
+        raise InvalidInput(f"extensions: reply_to of {FIDES} is not a path")
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        raise InvalidInput(f"extensions: reply_to_token of {FIDES} is no token")
+        raise InvalidInput(f"extensions: reply_to_token of {FIDES} is not a token")
     return FidesReply(path, token)

@@ -54,7 +54,7 @@ class Processor:
         _require_names(leaf, self.domain)
         if leaf.issuer == leaf.subject:
             raise InvalidInput(
-                f"the certificate of {self.domain} is signed by itself, which OpenDSR "
+                f"the certificate of {self.domain} is self-signed, which OpenDSR "
                 "forbids; have it issued by an authority that your controllers trust"
             )
         now = datetime.now(UTC)
@@ -115,7 +115,7 @@ def _read_certificate(pem: bytes) -> x509.Certificate:
         return x509.load_pem_x509_certificates(pem)[0]
     except ValueError:
         raise InvalidInput(
-            "the OpenDSR certificate is no certificate in PEM; give the file that "
+            "the OpenDSR certificate is not a certificate in PEM; give the file that "
             "begins with -----BEGIN CERTIFICATE-----"
         ) from None
 

@@ -72,7 +72,7 @@ class Policy:
     authorities: Path | None = None
 
     def __post_init__(self) -> None:
-        """Bring hosts into their one spelling; refuse what is no list of hosts."""
+        """Bring hosts into their one spelling; refuse what is not a list of hosts."""
         object.__setattr__(self, "hosts", tuple(map(_spell_pattern, self.hosts)))
         wrong = [port for port in self.ports if not 0 < port <= LAST_PORT]
         if wrong:

@@ -43,7 +43,7 @@ NOT_REACHED = "not reached"
 NOT_TRUSTED = "no trusted certificate"
 NO_TLS = "no TLS"
 TOO_SLOW = "too slow"
-NO_ANSWER = "no answer in HTTP"
+NO_ANSWER = "not an HTTP answer"
 
 
 @dataclass(frozen=True, slots=True)

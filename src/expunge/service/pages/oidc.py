@@ -192,7 +192,7 @@ class Provider:
                 raise Refused(503, f"{self.name} does not answer; try later") from None
             if found.get("issuer") != self._settings.issuer:
                 raise Refused(
-                    503, f"{self.name} gives another issuer; see the settings"
+                    503, f"{self.name} names another issuer; check the settings"
                 )
             self._known = dict(found)
         return self._known

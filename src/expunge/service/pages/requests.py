@@ -252,7 +252,7 @@ def read_person_line(line: str) -> dict[str, str]:
     person = {kind: value.strip() for kind, _, value in pairs}
     if len(person) != len(pairs):
         raise InvalidInput(
-            "a line has a kind twice; give another value of it a line of its own"
+            "a line has a kind twice; put the other value on a line of its own"
         )
     return person
 
