@@ -43,6 +43,17 @@ def test_a_reader_does_not_write(store: Store) -> None:
         pass
 
 
+def test_a_writer_reads_in_its_own_transaction(store: Store) -> None:
+    with store.write() as connection:
+        write_metadata(connection, "a moment", value="now")
+        with store.read() as inside:
+            assert read_metadata(inside, "a moment") == "now"
+        write_metadata(connection, "another", value="later")
+    with store.read() as connection:
+        assert read_metadata(connection, "a moment") == "now"
+        assert read_metadata(connection, "another") == "later"
+
+
 def test_a_session_is_held_for_all_transactions_of_a_thread(store: Store) -> None:
     opened: list[object] = []
     event.listen(store.engine, "checkout", lambda *record: opened.append(record))

@@ -120,8 +120,8 @@ class Store:
             yield current
             return
         with translate_errors(), self.engine.connect() as session:
-            self._within.session = session
             try:
+                self._within.session = session
                 yield session
             finally:
                 self._within.session = None
@@ -130,12 +130,12 @@ class Store:
     def read(self, *, snapshot: bool = True) -> Iterator[Connection]:
         """Give a connection that sees one moment and changes nothing.
 
-        Inside another one of the same thread it is that one, at the same moment.
-        Without a ``snapshot`` each statement sees a moment of its own, which is
-        cheaper: for one statement alone, or for a worker, whose turn is refused if
-        another one wrote in between.
+        Inside another transaction of the same thread it is that one. Without a
+        ``snapshot`` each statement sees a moment of its own, which is cheaper: for one
+        statement alone, or for a worker, whose turn is refused if another one wrote in
+        between.
         """
-        current: Connection | None = getattr(self._within, "reading", None)
+        current: Connection | None = getattr(self._within, "connection", None)
         if current is not None:
             yield current
             return
@@ -143,22 +143,30 @@ class Store:
         moment = nullcontext() if file is None else require_unchanged(file)
         with self._report_replaced(), moment, self.hold_session() as session:
             self._set_up(session, "REPEATABLE READ" if snapshot else AUTOCOMMIT)
-            self._within.reading = session
             try:
-                yield session
+                with self._be_within(session):
+                    yield session
             finally:
-                self._within.reading = None
                 session.rollback()
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Give a transaction that is committed, durably, if nothing raises."""
         self.require_writable()
-        assert getattr(self._within, "reading", None) is None, "read first, then write"
+        assert getattr(self._within, "connection", None) is None, "end the other first"
         with self._report_replaced(), self.hold_session() as session:
             self._set_up(session, "READ COMMITTED")
-            with session.begin():
+            with session.begin(), self._be_within(session):
                 yield session
+
+    @contextmanager
+    def _be_within(self, session: Connection) -> Iterator[None]:
+        """Let what this thread reads in the block be read by this transaction."""
+        try:
+            self._within.connection = session
+            yield
+        finally:
+            self._within.connection = None
 
     def _set_up(self, session: Connection, level: str) -> None:
         """Say what the next transaction of a session is for."""
