@@ -136,6 +136,11 @@ class DeviceArray(NDArrayOperatorsMixin, Private):
         """Return the sum, of all or along an axis."""
         return DeviceArray(total(self.tensor, axis, keepdims=keepdims))
 
+    def dot(self, other: Any) -> "DeviceArray":
+        """Return the matrix product."""
+        product: DeviceArray = self @ other
+        return product
+
     def weighted_gram(self, scale: "DeviceArray") -> "DeviceArray":
         """Return X' diag(scale) X of these rows."""
         return DeviceArray(weighted_gram(self.tensor, scale.tensor))

@@ -25,7 +25,7 @@ at the sums, not at earlier answers, so you may call it as often as you like.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from typing import NoReturn, Protocol
 
@@ -45,11 +45,6 @@ from ..exceptions import InvalidInput, NotPositiveDefinite, Unsupported
 from ..wide.preconditioner import ShortCut
 from .summary import Scales, Summary
 
-SPENT = tuple(
-    "gradient hessian moment inverse metric tilted last unsolved curvature lever "
-    "short_cut".split()
-)
-"""What an emptied state has lost."""
 # A prox that leaves more than this of the gradient has no minimum to find.
 UNSETTLED = 1e-6
 # The gradient of a row at zero over the smallest curvature is shorter than this.
@@ -125,17 +120,15 @@ class State(Private):
     features: FeatureMap | None = field(default=None, metadata=NOT_STORED)
     offset: Vector | None = field(default=None, metadata=NOT_STORED)
 
-    def replace(self, **changes: object) -> "State":
-        """Return the state with these attributes changed."""
-        return replace_fields(self, **changes)
+    replace = replace_fields
 
     def answered(self, theta: Vector, residual: Vector | None = None) -> "State":
         """Return the state with an answer, and its residual if that is known."""
         return self.replace(last=theta, unsolved=residual)
 
     def __getattr__(self, name: str) -> NoReturn:
-        # Only reached for what is missing: a slot emptied by ``succeed``.
-        if name in SPENT:
+        # Only reached for what is missing: a field emptied by ``succeed``.
+        if name in _FIELDS:
             raise InvalidInput(
                 "this state was spent by an update: go on with the state that the "
                 "update returned"
@@ -203,10 +196,10 @@ class State(Private):
         return product
 
 
+_FIELDS = frozenset(each.name for each in fields(State))
 # Defaults belong to the constructor alone: what is emptied must be missing.
-for _name in SPENT:
-    if _name in vars(State):
-        delattr(State, _name)
+for _name in _FIELDS & vars(State).keys():
+    delattr(State, _name)
 
 
 def succeed(new: State, old: State, *, spend: bool) -> State:
@@ -216,8 +209,7 @@ def succeed(new: State, old: State, *, spend: bool) -> State:
     given it up, and a later use must fail rather than mix old and new.
     """
     if spend:
-        for name in SPENT:
-            object.__delattr__(old, name)
+        vars(old).clear()
     return new
 
 
