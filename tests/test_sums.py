@@ -17,8 +17,8 @@ from expunge.core.arrays import Matrix, Vector
 from expunge.core.blocks import Blocks
 from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
+from expunge.core.objective import add_quadratic
 from expunge.core.rows import BLOCK_ROWS, block_max, pairwise_sum
-from expunge.core.solver import add_quadratic
 from expunge.exceptions import InvalidInput
 from tests.instances import LOSSES, N_FEATURES, labelled
 

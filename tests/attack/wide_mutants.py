@@ -187,7 +187,7 @@ def centre_the_spread() -> None:
             return made
         return replace(made, largest_eigenvalue=float(made.values[-1]))
 
-    for place in ("wide.preconditioner", "wide.newton_cg"):
+    for place in ("wide.preconditioner", "wide.solver"):
         put(place, "make_preconditioner", make)
 
 

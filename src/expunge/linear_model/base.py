@@ -54,7 +54,7 @@ from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism
-from ..removal.choosing import AUTO, require_matrices
+from ..removal.matrix_free import AUTO, require_matrices
 from .checks import add_asked, read_table, remove_asked
 from .long_tables import prepare_fit
 from .parameters import (

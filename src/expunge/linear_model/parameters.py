@@ -46,7 +46,7 @@ Choice = TypeVar("Choice")
 LARGE, BLAMED_COLUMNS = 100.0, 3
 ALPHA = 1e-3  # where neither alpha nor C is given
 
-# "auto" lets the rule of removal.choosing decide once the rows are known.
+# "auto" lets the rule of removal.matrix_free decide once the rows are known.
 MECHANISMS: Mapping[str, Mechanism | None] = MappingProxyType(
     {
         "auto": None,

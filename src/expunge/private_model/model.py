@@ -47,7 +47,7 @@ from ..promise.noise import (
 from ..promise.scope import Scope
 from ..promise.verification import Record, Release, Scored
 from ..removal import Mechanism
-from ..removal.choosing import settle_mechanism
+from ..removal.matrix_free import settle_mechanism
 from .answers import (
     MEASURED,
     REFUSALS,

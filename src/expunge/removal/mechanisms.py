@@ -41,7 +41,7 @@ import numpy as np
 from ..core.arrays import Index, Matrix, Vector
 from ..core.blocks import SymmetricMatrix
 from ..core.linalg import Symmetric
-from ..core.objective import Objective
+from ..core.objective import Objective, add_quadratic
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource
 from ..core.solver import (
@@ -49,7 +49,6 @@ from ..core.solver import (
     Model,
     Solution,
     Stop,
-    add_quadratic,
     minimise,
     require_converged,
 )
@@ -63,7 +62,6 @@ from ..exceptions import (
     RowsRequired,
     Unsupported,
 )
-from ..wide.solver import solve
 from .changes import (
     LEVERAGE_MARGIN,
     SignedRows,
@@ -87,7 +85,7 @@ from .state import (
     make_draft,
     succeed,
 )
-from .summary import Summary
+from .summary import Summary, find_minimiser
 
 
 @stored
@@ -337,10 +335,10 @@ def retrain(objective: Objective, rows: RowSource, *, start: Vector | None) -> S
     From the start given and, should that lead nowhere, from nothing.
     """
     try:
-        solution = solve(objective, rows, start=start)
+        solution = find_minimiser(objective, rows, start=start)
         require_converged(objective, rows, solution=solution)
     except (NotConverged, NotPositiveDefinite):
-        solution = solve(objective, rows)
+        solution = find_minimiser(objective, rows)
         require_converged(objective, rows, solution=solution)
     return solution
 

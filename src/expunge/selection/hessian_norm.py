@@ -29,8 +29,8 @@ import numpy as np
 
 from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm
 from ..core.blocks import SymmetricFactor, SymmetricMatrix, weighted_sum
+from ..core.objective import add_quadratic
 from ..core.rows import BLOCK_ROWS, Rows
-from ..core.solver import add_quadratic
 from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import NotPositiveDefinite
 from ..promise.local_radius import local_distance

@@ -26,8 +26,8 @@ from ..promise.accountant import Accountant
 from ..promise.budget import Budget
 from ..promise.noise import Noise, make_noise, noise_for, round_to_grid
 from ..promise.verification import Scored
-from ..removal.choosing import choose_mechanism
-from ..removal.matrix_free import is_matrix_free
+from ..removal.matrix_free import choose_mechanism
+from ..removal.state import is_matrix_free
 from .choice import Choice, Rule, Split, folds_of
 from .fold_fits import ALONE, ChosenByFolds, Crew, tune_folds
 from .tune import (
