@@ -29,7 +29,7 @@ from expunge.gpu import device as devices
 from expunge.gpu import rows as device_rows
 from expunge.gpu.arrays import DeviceArray
 from expunge.private_model.model import PrivateModel
-from expunge.promise.rounding import gradient_error, hessian_error, sum_error
+from expunge.promise.bounds import gradient_error, hessian_error, sum_error
 from expunge.removal import Draft, State
 from expunge.removal.state import initial_state, keep_sums
 from expunge.removal.summary import summarise

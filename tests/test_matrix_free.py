@@ -42,9 +42,8 @@ from expunge.private_model import answers
 from expunge.private_model.answers import Answer, retrain_answer
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.training_rows import TrainingRows
-from expunge.promise import local_radius
-from expunge.promise.local_radius import form_floor, norm_by_form
-from expunge.promise.rounding import prediction_error
+from expunge.promise import bounds
+from expunge.promise.bounds import form_floor, norm_by_form, prediction_error
 from expunge.removal import matrix_free, state_size
 from expunge.removal.matrix_free import choose_mechanism
 from expunge.selection.tuned_model import TunedModel
@@ -118,9 +117,7 @@ def test_the_form_is_below_the_hessian(name: str, rng: np.random.Generator) -> N
     hessian = loss_hessian(loss, rest, theta=state.anchor) / state.anchor_weight
     H = add_quadratic(state.objective, hessian, scale=state.scale)
     softmax = loss.shift_invariant
-    form = (local_radius._joint_form if softmax else local_radius._separate_forms)(
-        state
-    )
+    form = (bounds._joint_form if softmax else bounds._separate_forms)(state)
     assert form is not None
     floor = form_floor(form.A, e=form.e, kappa=form.kappa)
     smallest = float(np.linalg.eigvalsh(H.dense())[0])

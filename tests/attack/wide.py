@@ -21,8 +21,7 @@ from expunge.core import sums
 from expunge.private_model import answers
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.row_change import RowChange
-from expunge.promise.local_radius import intercept_radius
-from expunge.promise.radius import best_radius, residual_radius
+from expunge.promise.radius import best_radius, intercept_radius, residual_radius
 from expunge.removal import State, matrix_free
 from expunge.removal.matrix_free import stand_still
 from expunge.removal.state import is_matrix_free

@@ -29,7 +29,7 @@ from ..core.solver import Model, require_converged
 from ..core.sums import curvature_rows_at_each, slopes_at_each
 from ..core.values import Private, stored
 from ..private_model.answers import REFUSALS
-from ..promise.rounding import gradient_error
+from ..promise.bounds import gradient_error
 from ..removal import Draft, State
 from ..removal.changes import (
     SignedRows,
