@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ...core.json_text import refuse_duplicates
+from ...core.values import refuse_duplicates
 from ...exceptions import InvalidInput
 from ..problems import explain_field, name_field
 from .documents import RequestIn

@@ -10,7 +10,7 @@ from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from ...core.json_text import refuse_duplicates
+from ...core.values import refuse_duplicates
 from ..desk import Desk
 from ..problems import MEDIA_TYPE, Refused
 

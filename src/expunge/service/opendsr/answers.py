@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from ...core.json_text import dumps
+from ...core.values import dumps
 from ..windows import ShownRequest, format_moment
 from .documents import Complaint, Edition
 from .identities import list_supported
