@@ -34,8 +34,7 @@ from ..long.raw_columns import RawColumns
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
-from ..private_model.mirrored_rows import MirroredRows
-from ..private_model.training_rows import KeptRows, TrainingRows
+from ..private_model.training_rows import KeptRows, MirroredRows, TrainingRows
 from ..promise.budget import Budget
 from ..removal import Jackknife, MatrixFree, Mechanism, Newton, Rescaled, Retrain
 

@@ -9,6 +9,10 @@ who makes ``TrainingRows`` hands them over, and must not pass on those of a call
 
 They change in place, because a copy for each request would cost more than the removal.
 ``row_digests`` tells which rows there are where they are not kept.
+
+``MirroredRows`` have a copy on a device. People are found, and rows read and saved, in
+memory; passes over the remaining rows run over the copy. What leaves is overwritten in
+both.
 """
 
 from abc import ABC, abstractmethod
@@ -23,8 +27,10 @@ from ..core.arrays import Index
 from ..core.packing import Arrays, pack
 from ..core.rows import Rows, RowSource
 from ..core.values import Private
+from ..engines import DeviceEngine
 from ..exceptions import UnknownSubject, Unsupported
-from .row_change import extend_rows, first_places
+from ..gpu import DeviceRows
+from .row_change import NO_ROWS, extend_rows, first_places
 from .subjects import ROW, is_row_name
 
 DIGEST_BYTES = 16
@@ -215,6 +221,59 @@ class TrainingRows(KeptRows):
         """Return the remaining rows as JSON data, with their arrays beside it."""
         left = self.compact()
         return pack((left.rows, left.owners, sorted(left.asked)), place, arrays=arrays)
+
+
+class MirroredRows(TrainingRows):
+    """Rows and their owners in memory, with a copy on a device.
+
+    Parameters
+    ----------
+    rows, owners, asked
+        As of ``TrainingRows``.
+    engine
+        Puts a copy on the device, when there is none.
+    mirror
+        The copy, if there is one.
+    """
+
+    __slots__ = ("_engine", "_mirror")
+
+    def __init__(
+        self,
+        rows: Rows,
+        owners: Sequence[str],
+        asked: Iterable[str] = (),
+        *,
+        engine: DeviceEngine,
+        mirror: DeviceRows | None = None,
+    ) -> None:
+        super().__init__(rows, owners, asked)
+        self._engine = engine
+        self._mirror = mirror
+
+    def remaining(self, gone: Index) -> RowSource:
+        """Return the remaining rows but these, on the device."""
+        if self._mirror is None:
+            self._mirror = self._engine.place(super().remaining(NO_ROWS))
+        return self._mirror.without(gone)
+
+    def compact(self) -> "TrainingRows":
+        """Return the remaining rows, without gaps; the next pass copies them."""
+        left = super().compact()
+        if left is self:
+            return self
+        return MirroredRows(left.rows, left.owners, left.asked, engine=self._engine)
+
+    def erase(self, gone: Index) -> None:
+        """Overwrite these rows in memory and on the device, and delete their owners."""
+        super().erase(gone)
+        if self._mirror is not None:
+            self._mirror = self._mirror.erase_rows(gone)
+
+    def append(self, added: Rows, owners: Sequence[str], *, place: int) -> None:
+        """Put rows at this place and after it; the next pass copies all of them."""
+        self._mirror = None
+        super().append(added, owners, place=place)
 
 
 def require_in_memory(kept: KeptRows) -> TrainingRows:

@@ -42,9 +42,10 @@ from ..core.arrays import SAFETY, norm, row_squares
 from ..core.objective import Objective
 from ..core.rows import Rows, RowSource
 from ..core.solver import LARGEST_HESSIAN, hessian_bytes
+from ..core.sums import overview
 from ..core.values import stored
 from ..exceptions import InvalidInput
-from ..wide.measurement import Measurement, measure, overview
+from ..wide.measurement import Measurement, measure
 from ..wide.preconditioner import Near, ShortCut
 from ..wide.solver import minimise_wide, residual_norm
 from .changes import SignedRows, apply_rows, change_gradient

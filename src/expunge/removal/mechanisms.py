@@ -38,12 +38,13 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Vector
+from ..core.arrays import Index, Matrix, Vector, catch_lapack_errors
 from ..core.blocks import SymmetricMatrix
 from ..core.linalg import Symmetric
+from ..core.losses import Loss
 from ..core.objective import Objective, add_quadratic
 from ..core.prox import Minimum
-from ..core.rows import Rows, RowSource
+from ..core.rows import Rows, RowSource, block_sum
 from ..core.solver import (
     NOT_BEFORE_THE_END,
     Model,
@@ -52,7 +53,7 @@ from ..core.solver import (
     minimise,
     require_converged,
 )
-from ..core.sums import tilted_slopes
+from ..core.sums import curvature_columns, lift_slopes, predict
 from ..core.values import stored
 from ..exceptions import (
     CannotRemove,
@@ -236,6 +237,42 @@ def _pad_inverse(H: Symmetric, support: Index) -> Symmetric:
         inverse = invert(H.submatrix(support)).dense()
         padded[np.ix_(support, support)] = inverse
     return Symmetric.from_dense(padded)
+
+
+def tilted_slopes(
+    loss: Loss,
+    rows: RowSource,
+    *,
+    theta: Vector,
+    spreads: Callable[[Matrix], Matrix],
+    limit: float,
+) -> tuple[Vector, float]:
+    """Return sum w x slope / (1 - leverage), and how many leverages exceed limit.
+
+    ``spreads`` maps rows x to X H^-1 X' for the Hessian H of sum w loss + quadratic, X
+    a row's (k, d k) design. With C its curvature, w C X H^-1 X' is the row's leverage:
+    (k, k), or a number for each output if they do not interact. Rows beyond the limit
+    contribute their plain slope. For rows that are added, ``spreads`` is negative.
+    """
+
+    def term(block: Rows) -> tuple[Vector, float]:
+        eta, k = predict(loss, block, theta=theta), loss.outputs
+        spread, slope = spreads(block.dense()), loss.slope(block.y, eta)
+        if spread.ndim == 2:
+            curvature = curvature_columns(loss, block.y, eta)
+            leverage = block.weight[:, None] * curvature * spread
+            beyond = leverage.max(axis=1) >= limit
+            tilted = slope / (1.0 - np.where(beyond[:, None], 0.0, leverage))
+            return lift_slopes(block, tilted), float(beyond.sum())
+        curvature = loss.curvature(block.y, eta).reshape(-1, k, k)
+        leverage = block.weight[:, None, None] * (curvature @ spread)
+        with catch_lapack_errors():
+            beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
+            core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
+            tilted = np.asarray(np.linalg.solve(core, slope.reshape(-1, k, 1)), float)
+        return lift_slopes(block, tilted.reshape(slope.shape)), float(beyond.sum())
+
+    return block_sum(term, rows)
 
 
 def _change_tilted(state: State, change: SignedRows) -> Vector:

@@ -24,6 +24,7 @@ from ..core.objective import Objective
 from ..core.rows import RowSource, block_sum, block_sums
 from ..core.solver import TOLERANCE, Solution, choose_start, minimise, require_converged
 from ..core.sums import (
+    Overview,
     entries_term,
     hessian_terms,
     join_hessian,
@@ -31,17 +32,13 @@ from ..core.sums import (
     moment_term,
     most_entries,
     norm_sums,
+    overview_term,
+    read_overview,
     size_term,
 )
 from ..core.values import Private, stored
 from ..exceptions import InvalidInput, Unsupported
-from ..wide.measurement import (
-    Measurement,
-    Overview,
-    measure,
-    overview_term,
-    read_overview,
-)
+from ..wide.measurement import Measurement, measure
 from ..wide.preconditioner import Near
 from ..wide.solver import minimise_by_products
 
