@@ -54,7 +54,6 @@ from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism
 from ..removal.matrix_free import AUTO, require_matrices
-from .long_tables import prepare_fit
 from .parameters import (
     Prepared,
     describe_fitted,
@@ -74,6 +73,7 @@ from .sklearn_parameters import (
 from .snapshots import (
     add_asked,
     finished_snapshot,
+    prepare_fit,
     private_model,
     public_model,
     read_table,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The snapshot of a fitted estimator, and the requests that make another of it.
+"""The snapshot of a fitted estimator, and the rows from which the next one is made.
 
 Other packages never reach into an estimator: they ask for its public or its private
-model here. Rows of requests are checked as users give them, and read into what the
-model keeps.
+model here. Rows to fit, to forget and to add are checked as users give them, and read
+into what the model keeps.
 """
 
 from dataclasses import replace
@@ -23,7 +23,9 @@ from sklearn.utils.validation import (
 from ..core.arrays import Matrix, write_lock
 from ..core.objective import check_weights
 from ..core.rows import Rows
-from ..exceptions import InvalidInput, NoPrivateState
+from ..engines import Engine, read_engine, require_jobs
+from ..exceptions import InvalidInput, NoPrivateState, Unsupported
+from ..long.table import LongTable
 from ..preprocessing.columns import UNKNOWN, Recipe, learn_columns, read_columns
 from ..preprocessing.sklearn_steps import describe
 from ..private_model.model import PrivateModel
@@ -37,6 +39,8 @@ from ..private_model.snapshot import (
     has_people,
 )
 from ..private_model.subjects import list_of_ids, owners_of, positions_of
+from .long_tables import prepare_table
+from .parameters import Prepared
 from .sklearn_parameters import weigh_as_fitted
 
 
@@ -79,6 +83,39 @@ def private_model(estimator: Any) -> PrivateModel:
     with write_lock(estimator):
         estimator._snapshot = estimator._snapshot.apply_pending()
     return private_model(estimator)
+
+
+def prepare_fit(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    subjects: Any,
+    sample_weight: Any,
+    engine: Any = None,
+) -> Prepared:
+    """Learn features and labels of what ``fit`` is given; return rows and owners."""
+    place = read_engine(engine)  # an address that nobody answers at ends it here
+    if isinstance(X, LongTable):
+        given = {"y": y, "subjects": subjects, "sample_weight": sample_weight}
+        return place_rows(prepare_table(estimator, X, given=given), place)
+    prepared: Prepared = estimator._prepare(X, y, sample_weight)
+    prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+    if getattr(estimator, "fits_jobs", False):
+        return replace(prepared, engine=require_jobs(place))
+    return place_rows(prepared, place)
+
+
+def place_rows(prepared: Prepared, engine: Engine | None) -> Prepared:
+    """Return the rows with a place on the engine, if there is one."""
+    if engine is None:
+        return prepared
+    if prepared.recipe is not None:
+        raise Unsupported(
+            "preprocessing and class_weight='balanced' need rows in memory, and an "
+            "engine has them elsewhere; leave engine out, or give encoded columns"
+        )
+    return replace(prepared, engine=engine, placed=engine.place(prepared.rows))
 
 
 def remove_asked(
