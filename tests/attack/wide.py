@@ -20,7 +20,7 @@ from expunge import Budget, MatrixFree, Objective, Rows
 from expunge.core import sums
 from expunge.private_model import answers
 from expunge.private_model.model import PrivateModel
-from expunge.private_model.row_change import RowChange
+from expunge.private_model.training_rows import RowChange
 from expunge.promise.radius import best_radius, intercept_radius, residual_radius
 from expunge.removal import State, matrix_free
 from expunge.removal.matrix_free import stand_still

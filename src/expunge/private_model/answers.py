@@ -48,7 +48,7 @@ from ..removal.state import initial_state, is_matrix_free, keep_sums
 from ..removal.summary import find_minimiser, summarise, summarise_measured
 from ..wide.measurement import measure
 from ..wide.solver import minimise_wide
-from .row_change import RowChange
+from .training_rows import RowChange
 
 POLISHING_STEPS = 3
 WIDE_STEPS = 6
