@@ -21,8 +21,12 @@ from scipy.linalg import blas
 from threadpoolctl import threadpool_limits
 
 from expunge import L2, Budget, Logistic, LogisticRegression, Newton, Objective
-from expunge.linear_model.checks import check_addition
-from expunge.linear_model.snapshots import private_model, set_snapshot, snapshot_of
+from expunge.linear_model.snapshots import (
+    check_addition,
+    private_model,
+    set_snapshot,
+    snapshot_of,
+)
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.snapshot import replace_places
 

@@ -35,7 +35,7 @@ SCRIPT_FUNCTION_LINES = 60
 PARAMETERS = 5
 POSITIONAL = 2
 METHODS = 12
-MODULES = 280
+MODULES = 268
 MODULES_A_PACKAGE = 16
 DATA = ("X", "y")
 # Data too, with a value for each row; these are passed by name.

@@ -35,9 +35,8 @@ from expunge.exceptions import (
 )
 from expunge.linear_model.fitting import read_rows
 from expunge.linear_model.snapshots import private_model, set_snapshot, snapshot_of
-from expunge.private_model.row_change import RowChange
 from expunge.private_model.snapshot import replace_places
-from expunge.private_model.training_rows import TrainingRows
+from expunge.private_model.training_rows import RowChange, TrainingRows
 from tests.interrupts import count_lines, interrupt
 
 N, FIRST = 120, 80

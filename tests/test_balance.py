@@ -22,7 +22,7 @@ from expunge.exceptions import Unsupported
 from expunge.linear_model.snapshots import private_model
 from expunge.preprocessing.balance import Balance
 from expunge.private_model.answers import retrain_answer
-from expunge.private_model.row_change import RowChange
+from expunge.private_model.training_rows import RowChange
 from expunge.registry import Registry
 from expunge.removal.summary import summarise
 

@@ -28,7 +28,7 @@ from expunge import (
 )
 from expunge.core import linalg
 from expunge.core.arrays import Matrix, Vector, norm
-from expunge.core.blocks import Blocks, gram_product, weighted_sum
+from expunge.core.blocks import Blocks, weighted_sum
 from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
 from expunge.core.packing import pack, unpack
@@ -46,7 +46,7 @@ from expunge.promise.radius import (
     third_order_bound,
 )
 from expunge.removal import Draft, Mechanism, State, state_size
-from expunge.removal.changes import woodbury_rows
+from expunge.removal.changes import gram_product, woodbury_rows
 from tests.instances import labelled
 
 D, K = 5, 3

@@ -17,7 +17,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.core.json_text import LARGEST_INTEGER, dumps, loads
+from expunge.core.values import LARGEST_INTEGER, dumps, loads
 from expunge.exceptions import InvalidInput
 from expunge.promise.canonical import (
     Check,

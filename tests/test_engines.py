@@ -40,7 +40,7 @@ from expunge.gpu import device as devices
 from expunge.gpu import rows as device_rows
 from expunge.linear_model.snapshots import private_model
 from expunge.long import StoredRows, open_parquet
-from expunge.private_model.mirrored_rows import MirroredRows
+from expunge.private_model.training_rows import MirroredRows
 from expunge.promise.noise import make_noise
 from tests.clusters import local_client
 from tests.long_tables import NAMES, Columns, make_columns, write_files

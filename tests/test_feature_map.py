@@ -37,8 +37,7 @@ from expunge.linear_model.snapshots import private_model
 from expunge.preprocessing.columns import read_columns
 from expunge.preprocessing.feature_maps import find_map
 from expunge.private_model.answers import retrain_answer
-from expunge.removal.lift import lift_state
-from expunge.removal.state import residual
+from expunge.removal.state import lift_state, residual
 from expunge.removal.summary import summarise
 from tests.attack.lifted import dense_map
 

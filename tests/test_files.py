@@ -21,10 +21,10 @@ from sklearn.preprocessing import StandardScaler
 
 from expunge import L1, HalfSquared, Polish, SquaredHinge
 from expunge.adopt import from_sklearn
-from expunge.core.json_text import dumps
 from expunge.core.linalg import Symmetric
 from expunge.core.packing import pack, unpack
 from expunge.core.penalties import ElasticNet, GroupLasso, NuclearNorm
+from expunge.core.values import dumps
 from expunge.exceptions import (
     CapacityExceeded,
     InvalidInput,

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expunge.core.json_text import dumps
 from expunge.core.packing import pack
+from expunge.core.values import dumps
 from expunge.exceptions import NoPrivateState, UnknownRows, UnknownSubject
 from expunge.files import CorruptFiles
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expunge.core.json_text import dumps
+from expunge.core.values import dumps
 from expunge.exceptions import InvalidInput, NothingSaved
 from expunge.files import CorruptFiles, folder
 from expunge.linear_model import LogisticRegression

@@ -20,7 +20,7 @@ from expunge.cli.common import (
     UNKNOWN,
     WRONG_INPUT,
 )
-from expunge.core.json_text import dumps
+from expunge.core.values import dumps
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
 from expunge.registry import Registry, Request

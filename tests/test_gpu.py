@@ -24,12 +24,12 @@ from expunge.exceptions import (
     NotPositiveDefinite,
     Unsupported,
 )
-from expunge.gpu import DeviceRows, algebra, functions, to_device
+from expunge.gpu import DeviceRows, to_device
 from expunge.gpu import device as devices
 from expunge.gpu import rows as device_rows
-from expunge.gpu.arrays import DeviceArray
+from expunge.gpu.arrays import DeviceArray, weighted_gram
 from expunge.private_model.model import PrivateModel
-from expunge.promise.rounding import gradient_error, hessian_error, sum_error
+from expunge.promise.bounds import gradient_error, hessian_error, sum_error
 from expunge.removal import Draft, State
 from expunge.removal.state import initial_state, keep_sums
 from expunge.removal.summary import summarise
@@ -165,7 +165,7 @@ def test_a_product_by_panels_is_the_whole_product(
 
     X, scale = rng.normal(size=(90, n_columns)), rng.normal(size=90)
     there = [torch.as_tensor(part, device=device) for part in (X, scale)]
-    found = functions.weighted_gram(*there, panel=6).cpu().numpy()
+    found = weighted_gram(*there, panel=6).cpu().numpy()
     expected = X.T @ (X * scale[:, None])
     size = (X**2).T @ np.abs(scale)
     near = 92 * UNIT_ROUNDOFF * np.sqrt(size[:, None] * size)
@@ -197,7 +197,7 @@ def test_wide_matrices_are_factored_on_the_device(
 ) -> None:
     import torch
 
-    there, size = algebra.DeviceAlgebra(torch.device(device)), algebra.SMALLEST
+    there, size = devices.DeviceAlgebra(torch.device(device)), devices.SMALLEST
     Z = rng.normal(size=(size + 50, size))
     matrix = Symmetric.from_dense(Z.T @ Z / size)
     factor = there.factor(matrix.lower)
@@ -219,17 +219,17 @@ def test_wide_matrices_are_factored_on_the_device(
 def test_a_fit_on_a_device_factors_there_and_a_request_in_memory(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(algebra, "SMALLEST", 2)
+    monkeypatch.setattr(devices, "SMALLEST", 2)
     objective, rows, there = _problem("logistic", device)
     asked: list[str] = []
     for name in ("factor", "invert"):
-        real = getattr(algebra.DeviceAlgebra, name)
+        real = getattr(devices.DeviceAlgebra, name)
 
         def spy(self: Any, given: Any, name: str = name, real: Any = real) -> Any:
             asked.append(name)
             return real(self, given)
 
-        monkeypatch.setattr(algebra.DeviceAlgebra, name, spy)
+        monkeypatch.setattr(devices.DeviceAlgebra, name, spy)
     model = PrivateModel.fit(
         objective, there, mechanism=Newton(), budget=Budget(sigma=0.01)
     )

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from expunge.exceptions import InvalidInput
 from expunge.private_model.subjects import person
 from expunge.rights import Identifier, parse_identifier
-from expunge.rights.identifiers import read_identifier
-from expunge.rights.spelling import LONGEST
+from expunge.rights.identifiers import LONGEST, read_identifier
 
 ADA = "ada@example.org"
 LETTERS = "abcxyzABCXYZ0123456789._+-\u00e9\u0130\u03a3\u1e9e\u0345\u0301"

@@ -25,7 +25,7 @@ from expunge.private_model.subjects import (
     person,
     row_name,
 )
-from expunge.rights.spelling import LONGEST, is_plain, spell, word_objection
+from expunge.rights.identifiers import LONGEST, is_plain, spell, word_objection
 
 pa: Any = import_module("pyarrow")  # it ships no types
 COMPOSED, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"

@@ -30,7 +30,7 @@ from expunge.cli.common import (
     measure_columns,
     print_json,
 )
-from expunge.core.json_text import dumps
+from expunge.core.values import dumps
 from expunge.ledger import read_entry
 from expunge.linear_model.fitting import read_shipped
 from expunge.registry import Registry

@@ -10,7 +10,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.core.json_text import dumps
+from expunge.core.values import dumps
 from expunge.exceptions import InvalidInput
 from expunge.ledger import (
     Entry,

@@ -26,8 +26,8 @@ from expunge import (
 )
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.losses import Loss
-from expunge.core.objective import Scaling
-from expunge.core.solver import Stop, add_quadratic, minimise, require_converged
+from expunge.core.objective import Scaling, add_quadratic
+from expunge.core.solver import Stop, minimise, require_converged
 from expunge.core.sums import loss_hessian
 from expunge.exceptions import CannotRemove, ExpungeError, InvalidInput, Unsupported
 from expunge.linear_model.tuned import loo_error

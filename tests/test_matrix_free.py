@@ -32,8 +32,9 @@ from expunge import (
 )
 from expunge.core.arrays import Index, norm
 from expunge.core.losses import Huber, Logistic, Loss
+from expunge.core.objective import add_quadratic
 from expunge.core.penalties import Penalty
-from expunge.core.solver import add_quadratic, minimise
+from expunge.core.solver import minimise
 from expunge.core.sums import loss_hessian
 from expunge.exceptions import InvalidInput, NotCertifiable, NotPositiveDefinite
 from expunge.linear_model.snapshots import private_model
@@ -41,15 +42,13 @@ from expunge.private_model import answers
 from expunge.private_model.answers import Answer, retrain_answer
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.training_rows import TrainingRows
-from expunge.promise import local_radius
-from expunge.promise.local_radius import form_floor, norm_by_form
-from expunge.promise.rounding import prediction_error
-from expunge.removal import choosing, state_size
-from expunge.removal.choosing import choose_mechanism
+from expunge.promise import bounds
+from expunge.promise.bounds import form_floor, norm_by_form, prediction_error
+from expunge.removal import matrix_free, state_size
+from expunge.removal.matrix_free import choose_mechanism
 from expunge.selection.tuned_model import TunedModel
 from expunge.wide.measurement import measure
-from expunge.wide.newton_cg import WideSolution
-from expunge.wide.solver import minimise_wide
+from expunge.wide.solver import WideSolution, minimise_wide
 from tests.instances import LOSSES, labelled
 
 FREE = ("logistic", "multinomial", "one_vs_rest", "half_squared", "multi_output")
@@ -118,9 +117,7 @@ def test_the_form_is_below_the_hessian(name: str, rng: np.random.Generator) -> N
     hessian = loss_hessian(loss, rest, theta=state.anchor) / state.anchor_weight
     H = add_quadratic(state.objective, hessian, scale=state.scale)
     softmax = loss.shift_invariant
-    form = (local_radius._joint_form if softmax else local_radius._separate_forms)(
-        state
-    )
+    form = (bounds._joint_form if softmax else bounds._separate_forms)(state)
     assert form is not None
     floor = form_floor(form.A, e=form.e, kappa=form.kappa)
     smallest = float(np.linalg.eigvalsh(H.dense())[0])
@@ -226,8 +223,8 @@ def test_the_rule_keeps_to_matrices_where_nothing_else_certifies() -> None:
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> tuple[NDArray[np.float64], Index, Index]:
     """Let ten columns count as wide; return rows, labels and people."""
-    monkeypatch.setattr(choosing, "SMALL_BLOCK", 10)
-    monkeypatch.setattr(choosing, "LONG", 10**9)
+    monkeypatch.setattr(matrix_free, "SMALL_BLOCK", 10)
+    monkeypatch.setattr(matrix_free, "LONG", 10**9)
     rng = np.random.default_rng(4)
     X = rng.normal(size=(150, 12)) * (rng.random((150, 12)) < 0.5)
     return X, rng.integers(0, 3, size=150), np.arange(150) // 2
@@ -284,7 +281,7 @@ def test_how_a_choice_is_made_is_settled_at_the_fit(
     )
     model.fit(X, y > 0, subjects=people)
     before = private_model(model)
-    monkeypatch.setattr(choosing, "SMALL_BLOCK", 1024)
+    monkeypatch.setattr(matrix_free, "SMALL_BLOCK", 1024)
     model.forget([3])
     after = private_model(model)
     assert isinstance(before, TunedModel) and isinstance(after, TunedModel)

@@ -23,7 +23,7 @@ from expunge.core.arrays import Vector
 from expunge.core.losses import Loss
 from expunge.core.rows import RowSource
 from expunge.core.solver import minimise
-from expunge.wide.measurement import overview
+from expunge.core.sums import overview
 
 Value = TypeVar("Value")
 LOSSES = (Logistic(), HalfSquared(), Huber(), Multinomial(3), OneVsRest(3, Logistic()))

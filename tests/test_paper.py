@@ -25,8 +25,9 @@ from expunge import (
 )
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.linalg import Symmetric
+from expunge.core.objective import add_quadratic
 from expunge.core.prox import scaled_prox
-from expunge.core.solver import add_quadratic, scaled_kink
+from expunge.core.solver import scaled_kink
 from expunge.exceptions import CannotRemove, InvalidInput
 from expunge.promise.budget import delta_of, mu_of
 from expunge.promise.capacity import (

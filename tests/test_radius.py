@@ -12,7 +12,7 @@ from expunge import L2, HalfSquared, Jackknife, Logistic, Newton, Objective, lea
 from expunge.core.sums import KINK_EDGES, kink_masses, largest_move, largest_norm
 from expunge.exceptions import NotPositiveDefinite
 from expunge.promise import radius
-from expunge.promise.local_radius import local_distance, local_distances
+from expunge.promise.bounds import local_distance, local_distances
 from expunge.promise.radius import (
     Radius,
     best_radius,

@@ -16,7 +16,7 @@ from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.scope import NO_PEOPLE
 from expunge.registry import Registry, Request
 from expunge.registry.answering.returning import require_nobody_returns
-from expunge.rights.spelling import SPELLING
+from expunge.rights.identifiers import SPELLING
 from tests.registries import (
     A_REQUEST,
     BUDGET,

@@ -15,8 +15,7 @@ from expunge.core.rows import RowSource, in_memory
 from expunge.linear_model.snapshots import private_model
 from expunge.private_model.answers import Answer
 from expunge.private_model.model import require_rows
-from expunge.private_model.row_change import NO_ROWS
-from expunge.private_model.training_rows import TrainingRows
+from expunge.private_model.training_rows import NO_ROWS, TrainingRows
 from expunge.registry import Registry
 from expunge.registry.loaded_model import dump_by_person, dump_rows, load_rows
 from tests.registries import BUDGET, data, estimator, private_model_of

@@ -17,9 +17,10 @@ from expunge.core.arrays import Matrix, Vector
 from expunge.core.blocks import Blocks
 from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
+from expunge.core.objective import add_quadratic
 from expunge.core.rows import BLOCK_ROWS, block_max, pairwise_sum
-from expunge.core.solver import add_quadratic
 from expunge.exceptions import InvalidInput
+from expunge.removal.mechanisms import tilted_slopes
 from tests.instances import LOSSES, N_FEATURES, labelled
 
 EVERY = pytest.mark.parametrize("name", LOSSES)
@@ -145,7 +146,7 @@ def test_tilted_slopes_of_a_row_that_comes(name: str) -> None:
     H = _slow_hessian(loss, rows, theta) + np.eye(theta.size)
     row = rows.take(slice(3, 4))
     whole = Symmetric.from_dense(H).cholesky().inverse()
-    tilted, beyond = sums.tilted_slopes(
+    tilted, beyond = tilted_slopes(
         loss,
         row,
         theta=theta,
@@ -166,7 +167,7 @@ def test_tilted_slopes_are_a_newton_step_for_one_row(name: str) -> None:
     H = _slow_hessian(loss, rows, theta) + np.eye(theta.size)
     row = rows.take(slice(3, 4))
     whole = Symmetric.from_dense(H).cholesky().inverse()
-    tilted, beyond = sums.tilted_slopes(
+    tilted, beyond = tilted_slopes(
         loss,
         row,
         theta=theta,
@@ -182,7 +183,7 @@ def test_tilted_slopes_are_a_newton_step_for_one_row(name: str) -> None:
     inverse = add_quadratic(
         Objective(loss, L2(), 1.0), sums.loss_hessian(loss, rows, theta=theta)
     )
-    by_output, beyond = sums.tilted_slopes(
+    by_output, beyond = tilted_slopes(
         loss,
         row,
         theta=theta,

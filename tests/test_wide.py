@@ -23,15 +23,15 @@ from expunge import (
 )
 from expunge.core import solver as core_solver
 from expunge.core.arrays import Vector, norm
+from expunge.core.objective import add_quadratic
 from expunge.core.penalties import Penalty
-from expunge.core.solver import add_quadratic, minimise
+from expunge.core.solver import minimise
 from expunge.core.sums import loss_gradient, loss_hessian, row_sizes
-from expunge.wide import newton_cg, preconditioner
+from expunge.wide import preconditioner
 from expunge.wide import solver as wide_solver
 from expunge.wide.measurement import Measurement, measure
-from expunge.wide.newton_cg import minimise_by_products
 from expunge.wide.preconditioner import Near, make_preconditioner
-from expunge.wide.solver import minimise_wide, residual_norm
+from expunge.wide.solver import minimise_by_products, minimise_wide, residual_norm
 from tests.instances import LOSSES, labelled
 
 SMOOTH = ("logistic", "half_squared", "multinomial", "multi_output", "one_vs_rest")
@@ -126,7 +126,7 @@ def test_a_search_shortens_steps_that_overshoot() -> None:
     start = measure(objective, rows, theta=np.full(5, -3.0))
     found = minimise_by_products(objective, rows, start=start, goal=1e-10)
     assert norm(found.at.gradient) <= 1e-10
-    assert found.n_steps < newton_cg.MAX_STEPS
+    assert found.n_steps < wide_solver.MAX_STEPS
 
 
 @pytest.mark.parametrize("intercept", [True, False])

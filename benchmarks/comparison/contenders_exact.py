@@ -18,11 +18,11 @@ import numpy as np
 
 from expunge import L2, Logistic, Newton, Objective, Rows
 from expunge.core.arrays import Index, Vector
+from expunge.core.objective import add_quadratic
 from expunge.core.prox import Minimum
 from expunge.core.solver import (
     Solution,
     Stop,
-    add_quadratic,
     minimise,
     proximal_model,
     require_converged,

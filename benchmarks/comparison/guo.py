@@ -32,7 +32,7 @@ from scipy.linalg import eigh
 from expunge import Objective, Rows
 from expunge.core.arrays import Index, Matrix, Vector
 from expunge.core.losses import Loss
-from expunge.core.solver import add_quadratic
+from expunge.core.objective import add_quadratic
 from expunge.core.sums import (
     largest_norm,
     loss_gradient,

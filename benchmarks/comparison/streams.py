@@ -14,7 +14,7 @@ import numpy as np
 from expunge import Summary, learn
 from expunge.core.arrays import Index, Matrix
 from expunge.core.linalg import Symmetric
-from expunge.core.solver import add_quadratic
+from expunge.core.objective import add_quadratic
 from expunge.core.sums import norm_moment, predict
 from expunge.exceptions import InvalidInput
 

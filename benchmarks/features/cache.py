@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from expunge.core.json_text import dumps
+from expunge.core.values import dumps
 
 from ..data import Dataset
 from . import grey, kinds, svhn

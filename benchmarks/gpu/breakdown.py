@@ -12,9 +12,8 @@ from expunge.core.arrays import Vector
 from expunge.core.blocks import SymmetricMatrix
 from expunge.core.rows import Rows, RowSource, Terms, Value
 from expunge.gpu import DeviceRows
-from expunge.gpu.algebra import DeviceAlgebra
-from expunge.gpu.device import load_torch
-from expunge.gpu.functions import weighted_gram
+from expunge.gpu.arrays import weighted_gram
+from expunge.gpu.device import DeviceAlgebra, load_torch
 from expunge.private_model.model import PrivateModel
 
 from ..report import Table

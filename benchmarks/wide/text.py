@@ -14,8 +14,7 @@ from expunge.core.objective import Objective
 from expunge.core.penalties import L1, L2, ElasticNet, Penalty
 from expunge.linear_model import LogisticRegression
 from expunge.wide.measurement import measure
-from expunge.wide.newton_cg import WideSolution
-from expunge.wide.solver import minimise_wide
+from expunge.wide.solver import WideSolution, minimise_wide
 
 from ..report import Section, Table, Target, number, timings_table
 from ..timing import progress

@@ -47,7 +47,7 @@ def round_rows_on_the_device() -> None:
 def forget_the_copy_of_newcomers() -> None:
     """Leave the copy on the device as it is when rows come."""
     base = import_module("expunge.private_model.training_rows").TrainingRows
-    put("private_model.mirrored_rows:MirroredRows", "append", base.append)
+    put("private_model.training_rows:MirroredRows", "append", base.append)
 
 
 def read_who_left_from_files() -> None:

@@ -18,7 +18,7 @@ from expunge.promise.radius import (
     residual_radius,
 )
 from expunge.removal import Draft, State, measure_gradient
-from expunge.removal.lift import lift_state
+from expunge.removal.state import lift_state
 from expunge.removal.summary import summarise
 
 from . import draws

@@ -53,7 +53,7 @@ def stretch_nothing() -> None:
 
 def leave_the_offset_out() -> None:
     """Take the gradient at the anchor for that at the new anchor."""
-    real = import_module("expunge.removal.lift").lift_state
+    real = import_module("expunge.removal.state").lift_state
 
     def lift_state(base: Any, features: Any) -> Any:
         lifted = real(base, features)

@@ -20,11 +20,11 @@ from expunge import Budget, MatrixFree, Objective, Rows
 from expunge.core import sums
 from expunge.private_model import answers
 from expunge.private_model.model import PrivateModel
-from expunge.private_model.row_change import RowChange
-from expunge.promise.local_radius import intercept_radius
-from expunge.promise.radius import best_radius, residual_radius
-from expunge.removal import State, choosing
-from expunge.removal.matrix_free import is_matrix_free, stand_still
+from expunge.private_model.training_rows import RowChange
+from expunge.promise.radius import best_radius, intercept_radius, residual_radius
+from expunge.removal import State, matrix_free
+from expunge.removal.matrix_free import stand_still
+from expunge.removal.state import is_matrix_free
 from expunge.removal.summary import summarise_measured
 from expunge.wide import preconditioner
 from expunge.wide.measurement import measure
@@ -67,8 +67,8 @@ def moved_thresholds(rng: Generator) -> Iterator[None]:
         def put(place: Any, name: str, value: float) -> None:
             stack.enter_context(patch.object(place, name, value))
 
-        put(choosing, "SMALL_BLOCK", 0)
-        put(choosing, "LARGE_BLOCK", 0)
+        put(matrix_free, "SMALL_BLOCK", 0)
+        put(matrix_free, "LARGE_BLOCK", 0)
         put(answers, "SMALLEST_GRADIENT", goal)
         if chance(rng, 0.5):
             put(sums, "BLOCK_ROWS", 4)

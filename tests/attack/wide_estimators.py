@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from expunge.linear_model.snapshots import private_model
-from expunge.removal.matrix_free import is_matrix_free
+from expunge.removal.state import is_matrix_free
 
 from . import wide_draws
 from .crowds import Crowd

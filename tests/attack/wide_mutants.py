@@ -10,7 +10,7 @@ import numpy as np
 
 from .replacing import put
 
-LOCAL = "promise.local_radius"
+BOUNDS = "promise.bounds"
 MECHANISM = "removal.matrix_free:MatrixFree"
 
 
@@ -18,13 +18,13 @@ def _change_form(name: str, change: Callable[[Any, Any], Any]) -> Callable[[], N
     """Return what changes the form below the Hessian: (form, state) -> form."""
 
     def put_in() -> None:
-        real = getattr(import_module(f"expunge.{LOCAL}"), name)
+        real = getattr(import_module(f"expunge.{BOUNDS}"), name)
 
         def form(state: Any) -> Any:
             found = real(state)
             return None if found is None else change(found, state)
 
-        put(LOCAL, name, form)
+        put(BOUNDS, name, form)
 
     return put_in
 
@@ -45,13 +45,13 @@ def _change_state(change: Callable[[Any, Any], Any]) -> Callable[[], None]:
 
 def take_the_best_output() -> None:
     """Let the floor be that of the output that is held best."""
-    real = import_module(f"expunge.{LOCAL}").form_floor
+    real = import_module(f"expunge.{BOUNDS}").form_floor
 
     def floor(A: float, *, e: Any, kappa: Any) -> float:
         pairs = zip(e, kappa, strict=True)
         return max(float(real(A, e=one, kappa=its)) for one, its in pairs)
 
-    put(LOCAL, "form_floor", floor)
+    put("promise.radius", "form_floor", floor)
 
 
 def drop_the_gauge() -> None:
@@ -64,19 +64,18 @@ def drop_the_gauge() -> None:
     def form(state: Any) -> Any:
         return None if np.linalg.eigvalsh(state.curvature)[0] < 1e-14 else real(state)
 
-    real = import_module(f"expunge.{LOCAL}")._joint_form
-    put(LOCAL, "_joint_form", form)
+    real = import_module(f"expunge.{BOUNDS}")._joint_form
+    put(BOUNDS, "_joint_form", form)
 
 
 def take_it_for_a_parabola() -> None:
     """Take the curvature for constant on the way to the minimiser."""
-    put(LOCAL, "local_distance", lambda decrement, R: decrement)
+    put("promise.radius", "local_distance", lambda decrement, R: decrement)
 
 
 def overlook_rounding() -> None:
     """Take gradients for exact."""
-    for place in ("promise.radius", LOCAL):
-        put(place, "gradient_error", lambda *given, **more: 0.0)
+    put("promise.radius", "gradient_error", lambda *given, **more: 0.0)
 
 
 def ignore_free_intercepts() -> None:
@@ -84,7 +83,7 @@ def ignore_free_intercepts() -> None:
     put(
         "promise.radius",
         "strong_convexity",
-        import_module(f"expunge.{LOCAL}").penalised_curvature,
+        import_module(f"expunge.{BOUNDS}").penalised_curvature,
     )
 
 
@@ -187,7 +186,7 @@ def centre_the_spread() -> None:
             return made
         return replace(made, largest_eigenvalue=float(made.values[-1]))
 
-    for place in ("wide.preconditioner", "wide.newton_cg"):
+    for place in ("wide.preconditioner", "wide.solver"):
         put(place, "make_preconditioner", make)
 
 

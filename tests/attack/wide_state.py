@@ -5,7 +5,7 @@ from math import isfinite
 
 import numpy as np
 
-from expunge.promise.rounding import gradient_error
+from expunge.promise.bounds import gradient_error
 from expunge.removal import State
 from expunge.removal.matrix_free import stand_still
 from expunge.removal.state import state_size

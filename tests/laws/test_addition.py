@@ -12,14 +12,14 @@ from expunge.core import linalg
 from expunge.core.arrays import Vector
 from expunge.core.objective import Scaling
 from expunge.exceptions import InvalidInput
-from expunge.promise.local_radius import penalised_curvature
-from expunge.promise.radius import best_radius
-from expunge.promise.rounding import (
+from expunge.promise.bounds import (
     gradient_error,
     hessian_error,
+    penalised_curvature,
     sum_error,
     weight_error,
 )
+from expunge.promise.radius import best_radius
 from expunge.removal import Draft, State
 from expunge.removal.matrix_free import SMALLEST_GRADIENT, stand_still
 from expunge.removal.summary import Summary

@@ -20,9 +20,8 @@ from scipy.special import ndtr
 
 from ..core.arrays import Matrix, Vector
 from ..core.blocks import SymmetricMatrix
-from ..core.objective import Objective
+from ..core.objective import Objective, add_quadratic
 from ..core.rows import Rows
-from ..core.solver import add_quadratic
 from ..core.sums import loss_hessian
 from ..exceptions import InvalidInput
 from .comparison import (

@@ -468,7 +468,7 @@ class LogCommand(RegistryOptions):
 
 def entry_to_json(entry: "Entry") -> dict[str, Any]:
     """Return an entry as JSON data."""
-    from ..core.json_text import loads
+    from ..core.values import loads
 
     return loads(entry.to_json(), "Entry")
 

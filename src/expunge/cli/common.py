@@ -398,7 +398,7 @@ def describe_releases_left(certificate: "Certificate") -> str:
 
 def model_to_json(model: "ModelStatus") -> dict[str, Any]:
     """Return a model as JSON data."""
-    from ..core.json_text import loads
+    from ..core.values import loads
 
     return {
         "name": model.name,

@@ -10,23 +10,31 @@ within a block depends on their number.
 Dask runs a task again whose worker was lost. An error in a task, such as a file that
 changed, ends the pass and is raised here.
 
+Values travel as parcels, the bytes of one pickle. Dask would send arrays beside it and
+leave them wherever they arrive in a message; NumPy multiplies what is not aligned by
+other loops than BLAS, with other bits. From a parcel, arrays are read into memory of
+their own. Private values refuse to be pickled, so that nobody writes them into a file
+by mistake; here they are meant to travel.
+
 The workers see the rows and the parameters before noise is added: a cluster belongs to
 those whom you would trust with both, as do the disks and the wires between its parts.
 """
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
+from io import BytesIO
 from itertools import islice
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from ..core.arrays import Vector
 from ..core.linalg import one_thread
 from ..core.rows import Rows, RowSource, Terms, Value, pairwise_sum
+from ..core.values import Private
 from ..exceptions import ExpungeError, InvalidInput, Unsupported, needing
-from .parcels import open_parcel, pack_parcel
 
 # The client and the futures of distributed, whose annotations have gaps.
 Client: TypeAlias = Any
@@ -274,3 +282,27 @@ def _clear_errors() -> Iterator[None]:
         raise Unreachable(
             "the scheduler is gone; start the cluster again, then repeat the call"
         ) from error
+
+
+def pack_parcel(value: Any) -> bytes:
+    """Return a value, or a function with all that it refers to, as bytes."""
+    with needing("dask", "a Dask cluster"):
+        import cloudpickle  # type: ignore[import-untyped]
+
+    class Packer(cloudpickle.Pickler):  # type: ignore[misc]
+        """Packs private values too."""
+
+        def reducer_override(self, obj: Any) -> Any:
+            """Return how to pack an object."""
+            if isinstance(obj, Private):
+                return object.__reduce_ex__(obj, pickle.HIGHEST_PROTOCOL)
+            return super().reducer_override(obj)
+
+    packed = BytesIO()
+    Packer(packed, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    return packed.getvalue()
+
+
+def open_parcel(packed: bytes) -> Any:
+    """Return the value in the bytes, with arrays in memory of their own."""
+    return pickle.loads(packed)

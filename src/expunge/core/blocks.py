@@ -195,19 +195,6 @@ def weighted_sum(terms: Sequence[tuple[float, SymmetricMatrix]]) -> SymmetricMat
     return matrices[0].rebuild(blocks)
 
 
-def gram_product(Z: Matrix, v: Vector) -> Vector:
-    """Return Z'Z v for rows as ``update`` takes them: of a matrix, or of blocks."""
-    if Z.ndim == 2:
-        image: Vector = Z.T @ (Z @ v)
-        return image
-    parts = v.reshape(Z.shape[2], -1)
-    if len(Z) == 1:
-        return np.asarray(Z[0].T @ (Z[0] @ parts)).ravel()
-    along = Z @ parts.T[:, :, None]
-    images = Z.transpose(0, 2, 1) @ along
-    return np.asarray(images[:, :, 0].T).ravel()
-
-
 def _add(terms: Sequence[tuple[float, Symmetric]]) -> Symmetric:
     lower = sum(factor * matrix.lower for factor, matrix in terms)
     return Symmetric(np.asfortranarray(lower))

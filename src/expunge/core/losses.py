@@ -174,11 +174,10 @@ def require_finite(numbers: Vector) -> Vector:
 def _targets(y: ArrayLike, outputs: int) -> Vector:
     """Return finite targets that can be squared."""
     targets = require_finite(read_numbers(y, outputs))
-    beyond = np.abs(targets) > LARGEST
-    if np.count_nonzero(beyond):
+    beyond = targets[np.abs(targets) > LARGEST]
+    if len(beyond):
         raise InvalidInput(
-            f"target {targets[beyond][0]:.3g} is beyond {LARGEST:g}; rescale all "
-            "targets"
+            f"target {beyond[0]:.3g} is beyond {LARGEST:g}; rescale all targets"
         )
     return targets
 
@@ -186,10 +185,10 @@ def _targets(y: ArrayLike, outputs: int) -> Vector:
 def _signs(y: ArrayLike) -> Vector:
     """Return labels that are all -1 or +1."""
     signs = read_numbers(y, 1)
-    outside = np.abs(signs) != 1.0  # true for NaN as well
-    if np.count_nonzero(outside):
+    outside = signs[np.abs(signs) != 1.0]  # NaN is among them
+    if len(outside):
         raise InvalidInput(
-            f"label {signs[outside][0]:g} is neither -1 nor +1; code the two "
+            f"label {outside[0]:g} is neither -1 nor +1; code the two "
             "classes as -1 and +1"
         )
     return signs

@@ -32,6 +32,7 @@ from scipy.sparse import csr_array
 
 from ..exceptions import InvalidInput
 from .arrays import Design, Vector, row_norms, row_squares
+from .blocks import SymmetricMatrix
 from .losses import Loss
 from .penalties import Penalty
 from .rows import Rows
@@ -235,6 +236,15 @@ class Objective:
         if self.intercept:
             dense = np.hstack([dense, np.ones((len(dense), 1))])
         return dense
+
+
+def add_quadratic(
+    objective: Objective, hessian: SymmetricMatrix, *, scale: float = 1.0
+) -> SymmetricMatrix:
+    """Return the loss's Hessian plus scale times the objective's quadratic."""
+    diagonal, gauge = objective.quadratic_form(hessian.size)
+    shifted = hessian.add_diagonal(scale * diagonal)
+    return shifted if gauge is None else shifted.update(scale, gauge[None, :])
 
 
 def sparse_design(X: Any, intercept: bool) -> Design:

@@ -20,9 +20,8 @@ from scipy.linalg import lapack
 
 from ..exceptions import Unsupported
 from .blocks import Blocks
-from .json_text import LARGEST_INTEGER
 from .linalg import Symmetric
-from .values import stored_kinds
+from .values import LARGEST_INTEGER, stored_kinds
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
 

@@ -285,6 +285,58 @@ class JoinedRows(RowSource):
         return JoinedRows(self.first.recode(code), self.second.recode(code))
 
 
+def join_rows(first: Rows, second: Rows) -> Rows:
+    """Return rows followed by others; what was absent stays so."""
+    return Rows(
+        join_designs(first.X, second.X),
+        np.concatenate([first.y, second.y]),
+        np.concatenate([first.weight, second.weight]),
+        absent=first.absent,
+    )
+
+
+def join_designs(first: Design, second: Design) -> Design:
+    """Return one design above another: sparse if the first is."""
+    if not sparse.issparse(first):
+        below = second.toarray() if sparse.issparse(second) else second
+        return np.concatenate([np.asarray(first), np.asarray(below)])
+    return sparse.csr_array(sparse.vstack([first, sparse.csr_array(second)]))
+
+
+def extend_rows(room: Rows, added: Rows, *, place: int) -> Rows:
+    """Return arrays whose first places are those of ``room``, then the added rows.
+
+    Dense arrays keep places to spare, so that most additions copy the added rows alone.
+    Sparse ones are copied.
+    """
+    y, weight = (
+        _extend(old, new, place=place)
+        for old, new in ((room.y, added.y), (room.weight, added.weight))
+    )
+    if sparse.issparse(room.X) or sparse.issparse(added.X):
+        return Rows(join_designs(room.X[:place], added.X), y, weight)
+    return Rows(_extend(room.X, np.asarray(added.X), place=place), y, weight)
+
+
+def first_places(room: Rows, end: int) -> Rows:
+    """Return the rows at the first places, not copied."""
+    X = room.X if sparse.issparse(room.X) else room.X[:end]
+    return Rows(X, room.y[:end], room.weight[:end])
+
+
+def _extend(
+    room: NDArray[np.float64], new: NDArray[np.float64], *, place: int
+) -> NDArray[np.float64]:
+    """Return an array with new entries at a place, longer by a quarter if need be."""
+    end = place + len(new)
+    if end > len(room):
+        longer = np.zeros((end + end // 4, *room.shape[1:]))
+        longer[:place] = room[:place]
+        room = longer
+    room[place:end] = new
+    return room
+
+
 def in_memory(rows: RowSource, purpose: str = "this") -> Rows:
     """Return rows that lie in memory, or raise Unsupported; purpose is the subject."""
     if not isinstance(rows, Rows):

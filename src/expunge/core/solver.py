@@ -25,7 +25,7 @@ import numpy as np
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
 from .arrays import UNIT_ROUNDOFF, Vector, norm
 from .blocks import SymmetricMatrix
-from .objective import Objective
+from .objective import Objective, add_quadratic
 from .prox import Kink, Minimum, scaled_prox
 from .rows import RowSource, block_sum, block_sums
 from .sums import (
@@ -85,15 +85,6 @@ def proximal_model(
         return scaled_prox(B, B @ theta - gradient, kink=kink, start=near)
 
     return argmin
-
-
-def add_quadratic(
-    objective: Objective, hessian: SymmetricMatrix, *, scale: float = 1.0
-) -> SymmetricMatrix:
-    """Return the loss's Hessian plus scale times the objective's quadratic."""
-    diagonal, gauge = objective.quadratic_form(hessian.size)
-    shifted = hessian.add_diagonal(scale * diagonal)
-    return shifted if gauge is None else shifted.update(scale, gauge[None, :])
 
 
 class Stop(NamedTuple):

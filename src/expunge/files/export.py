@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Vector
-from ..core.json_text import LARGEST_INTEGER, dumps
 from ..core.packing import pack, unpack
+from ..core.values import LARGEST_INTEGER, dumps
 from ..disk import discard, draft_file, store_failure, sync_folder
 from ..exceptions import InvalidInput, NothingSaved, needing
 from ..private_model.snapshot import PublicModel, note_use

@@ -25,8 +25,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.json_text import dumps, loads
 from ..core.packing import pack, unpack
+from ..core.values import dumps, loads
 from ..disk import (
     ANYONE,
     OWNER_ALONE,

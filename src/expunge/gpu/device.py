@@ -5,6 +5,10 @@ A certificate pays for rounding by the rules of IEEE arithmetic in float64. A de
 without float64 has none of it, and cuBLAS can be told to make up products of float64
 from shorter numbers, which obey other bounds. Both are refused, and one product whose
 result must be exact is tried before any row is copied.
+
+``DeviceAlgebra`` factors and inverts wide matrices there. They shape steps and
+precondition solves, and no certificate trusts them: the residual that is measured
+afterwards decides.
 """
 
 import os
@@ -15,10 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from ..exceptions import InvalidInput, Unsupported, needing
+from ..core.arrays import Matrix
+from ..core.linalg import NOT_DEFINITE
+from ..exceptions import InvalidInput, NotPositiveDefinite, Unsupported, needing
 
 EMULATION = "CUBLAS_EMULATE_DOUBLE_PRECISION"
 PROBE = 64
+# Matrices with fewer columns are factored in memory before a copy is there.
+SMALLEST = 512
 
 
 @cache
@@ -87,6 +95,42 @@ def report_memory(device: Any) -> Iterator[None]:
             "was changed; free some of it, keep the rows in float32, or use rows in "
             "memory"
         ) from error
+
+
+class DeviceAlgebra:
+    """Cholesky factors by a device of torch."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def factor(self, lower: Matrix) -> Matrix | None:
+        """Return the factor of a matrix given by its lower triangle; None if small."""
+        if len(lower) < SMALLEST:
+            return None
+        with report_memory(self._device):
+            found, info = load_torch().linalg.cholesky_ex(self._copy(lower))
+            if int(info):
+                raise NotPositiveDefinite(NOT_DEFINITE)
+            return _to_host(found)
+
+    def invert(self, factor: Matrix) -> Matrix | None:
+        """Return the lower triangle of the inverse, from a factor; None if small."""
+        if len(factor) < SMALLEST:
+            return None
+        with report_memory(self._device):
+            return _to_host(load_torch().cholesky_inverse(self._copy(factor)))
+
+    def _copy(self, lower: Matrix) -> Any:
+        """Return a triangle in Fortran order as a tensor."""
+        return load_torch().as_tensor(lower.T, device=self._device).mT
+
+
+def _to_host(found: Any) -> Matrix:
+    """Return the lower triangle as a host array in Fortran order."""
+    host: Matrix = found.tril().mT.contiguous().cpu().numpy().T
+    return host
 
 
 def _multiplies_exactly(torch: Any, device: Any) -> bool:

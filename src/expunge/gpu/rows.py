@@ -25,9 +25,14 @@ from ..core.objective import Objective, check_weights
 from ..core.rows import Largest, Rows, RowSource, Terms, Value, pairwise_sum
 from ..core.values import Private
 from ..exceptions import InvalidInput, Unsupported
-from .algebra import DeviceAlgebra
 from .arrays import DeviceArray
-from .device import load_torch, report_memory, require_device, require_memory
+from .device import (
+    DeviceAlgebra,
+    load_torch,
+    report_memory,
+    require_device,
+    require_memory,
+)
 
 Precision: TypeAlias = Literal["float32", "float64"]
 # Rows of a block, unless that has more numbers than the second says: 512 MiB.

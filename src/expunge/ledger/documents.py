@@ -21,7 +21,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
-from ..core.json_text import dumps, loads
+from ..core.values import dumps, loads
 from ..exceptions import InvalidInput
 from ..promise.canonical import (
     Check,

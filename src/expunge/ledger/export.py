@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
-from ..core.json_text import loads
+from ..core.values import loads
 from ..exceptions import InvalidInput
 from ..promise.certificate import Certificate
 from ..promise.verification import Record, Verdict, verify

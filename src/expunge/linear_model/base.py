@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
 
 from ..core.arrays import Matrix, Vector, may_share_memory, write_lock
 from ..core.losses import Loss
@@ -54,9 +53,7 @@ from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism
-from ..removal.choosing import AUTO, require_matrices
-from .checks import add_asked, read_table, remove_asked
-from .long_tables import prepare_fit
+from ..removal.matrix_free import AUTO, require_matrices
 from .parameters import (
     Prepared,
     describe_fitted,
@@ -73,7 +70,16 @@ from .sklearn_parameters import (
     warn_without_budget,
     weights_of,
 )
-from .snapshots import finished_snapshot, private_model, public_model, snapshot_of
+from .snapshots import (
+    add_asked,
+    finished_snapshot,
+    prepare_fit,
+    private_model,
+    public_model,
+    read_table,
+    remove_asked,
+    snapshot_of,
+)
 
 
 class Forgetful(ShowsPromise, BaseEstimator, ABC):
@@ -415,20 +421,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             private_model(self)
             raise
         private_model(self)
-
-    def _predictor(self, X: Any, public: PublicModel | None = None) -> Matrix:
-        """Return X coef' + intercept, both of one release, (n, k)."""
-        public = self._public if public is None else public
-        if public.preprocessing is None:
-            X = validate_data(
-                self, X, accept_sparse="csr", dtype=np.float64, reset=False
-            )
-        else:
-            X = validate_data(self, X, skip_check_array=True, reset=False)
-            X = public.preprocessing.encode(X)
-        coef, intercept = public.coefficients
-        eta: Matrix = X @ coef.T + intercept
-        return eta
 
     @property
     def _public(self) -> PublicModel:

@@ -19,6 +19,7 @@ from ..core.losses import HalfSquared, Loss
 from ..exceptions import InvalidInput, Unsupported
 from ..files.onnx_graph import LOG_ODDS
 from ..private_model.labels import Labels, learn_labels
+from ..private_model.snapshot import PublicModel
 from .base import Forgetful
 from .fitting import make_linear, make_logistic, make_softmax
 from .parameters import BINARY_LOSSES, REGRESSION_LOSSES, choose_object
@@ -59,7 +60,7 @@ class _Classifier(ClassifierMixin, Forgetful):
 
     def decision_function(self, X: Any) -> Vector:
         """Return the predictors: (n,) for two classes, (n, k) for more."""
-        eta = self._predictor(X)
+        eta = _compute_predictor(self, X)
         if eta.shape[1] > 2:
             return eta
         return eta[:, 0] if eta.shape[1] == 1 else eta[:, 1] - eta[:, 0]
@@ -67,7 +68,7 @@ class _Classifier(ClassifierMixin, Forgetful):
     def predict(self, X: Any) -> Any:
         """Return the class of each row."""
         public = self._public  # classes and parameters of one release
-        eta = self._predictor(X, public)
+        eta = _compute_predictor(self, X, public)
         if eta.shape[1] == 1:
             return np.asarray(public.classes)[(eta[:, 0] > 0.0).astype(np.intp)]
         return np.asarray(public.classes)[np.argmax(eta, axis=1)]
@@ -95,7 +96,7 @@ class LogisticRegression(_Classifier):
             raise Unsupported(
                 "probabilities need loss='logistic'; use decision_function"
             )
-        p: Matrix = expit(self._predictor(X, public))
+        p: Matrix = expit(_compute_predictor(self, X, public))
         if p.shape[1] == 1:
             return np.hstack([1.0 - p, p])
         return np.asarray(p / p.sum(axis=1, keepdims=True))
@@ -121,7 +122,7 @@ class SoftmaxRegression(_Classifier):
 
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class."""
-        eta = self._predictor(X)
+        eta = _compute_predictor(self, X)
         if eta.shape[1] == 1:  # adopted from scikit-learn, with two classes left
             eta = np.hstack([np.zeros_like(eta), eta])
         probabilities: Matrix = softmax(eta, axis=1)
@@ -141,7 +142,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
 
     def predict(self, X: Any) -> Vector:
         """Return the predictions: (n,), or (n, k) for several targets."""
-        eta = self._predictor(X)
+        eta = _compute_predictor(self, X)
         return eta[:, 0] if self._n_targets is None else eta
 
     @property
@@ -202,3 +203,18 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         tags.target_tags.single_output = False
         tags.target_tags.multi_output = True
         return tags
+
+
+def _compute_predictor(
+    model: Forgetful, X: Any, public: PublicModel | None = None
+) -> Matrix:
+    """Return X coef' + intercept, both of one release, (n, k)."""
+    public = model._public if public is None else public
+    if public.preprocessing is None:
+        X = validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False)
+    else:
+        X = validate_data(model, X, skip_check_array=True, reset=False)
+        X = public.preprocessing.encode(X)
+    coef, intercept = public.coefficients
+    eta: Matrix = X @ coef.T + intercept
+    return eta

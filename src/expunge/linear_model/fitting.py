@@ -31,10 +31,8 @@ from ..long.table import LongTable
 from ..private_model.snapshot import PublicModel, Snapshot, require_weights
 from ..promise.scope import Scope
 from .base import Forgetful, fit_prepared, require_known
-from .checks import check_addition
-from .long_tables import prepare_fit
 from .parameters import Prepared
-from .snapshots import public_model, snapshot_of
+from .snapshots import check_addition, prepare_fit, public_model, snapshot_of
 
 
 def load(path: str | PathLike[str]) -> Any:

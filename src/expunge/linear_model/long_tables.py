@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..core.losses import Loss
-from ..engines import Engine, read_engine, require_jobs
 from ..exceptions import InvalidInput, Unsupported
 from ..long.raw_columns import RawColumns
 from ..long.stored_rows import TargetCoding
@@ -16,46 +15,12 @@ from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
 from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
-from ..private_model.subjects import owners_of
 from .parameters import Prepared, require_parameters
 
 # What an estimator fitted to a long table cannot have, and why not.
 REFUSED: Mapping[str, str] = {
     "class_weight": "give a column of weights: weight=... when you open the table",
 }
-
-
-def prepare_fit(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    *,
-    subjects: Any,
-    sample_weight: Any,
-    engine: Any = None,
-) -> Prepared:
-    """Learn features and labels of what ``fit`` is given; return rows and owners."""
-    place = read_engine(engine)  # an address that nobody answers at ends it here
-    if isinstance(X, LongTable):
-        given = {"y": y, "subjects": subjects, "sample_weight": sample_weight}
-        return place_rows(prepare_table(estimator, X, given=given), place)
-    prepared: Prepared = estimator._prepare(X, y, sample_weight)
-    prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
-    if getattr(estimator, "fits_jobs", False):
-        return replace(prepared, engine=require_jobs(place))
-    return place_rows(prepared, place)
-
-
-def place_rows(prepared: Prepared, engine: Engine | None) -> Prepared:
-    """Return the rows with a place on the engine, if there is one."""
-    if engine is None:
-        return prepared
-    if prepared.recipe is not None:
-        raise Unsupported(
-            "preprocessing and class_weight='balanced' need rows in memory, and an "
-            "engine has them elsewhere; leave engine out, or give encoded columns"
-        )
-    return replace(prepared, engine=engine, placed=engine.place(prepared.rows))
 
 
 def prepare_table(

@@ -33,8 +33,7 @@ from ..long.raw_columns import RawColumns
 from ..long.table import FileRows, LongTable
 from ..preprocessing.columns import Recipe
 from ..private_model.labels import Labels
-from ..private_model.mirrored_rows import MirroredRows
-from ..private_model.training_rows import KeptRows, TrainingRows
+from ..private_model.training_rows import KeptRows, MirroredRows, TrainingRows
 from ..promise.budget import Budget
 from ..removal import Jackknife, MatrixFree, Mechanism, Newton, Rescaled, Retrain
 
@@ -45,7 +44,7 @@ Choice = TypeVar("Choice")
 LARGE, BLAMED_COLUMNS = 100.0, 3
 ALPHA = 1e-3  # where neither alpha nor C is given
 
-# "auto" lets the rule of removal.choosing decide once the rows are known.
+# "auto" lets the rule of removal.matrix_free decide once the rows are known.
 MECHANISMS: Mapping[str, Mechanism | None] = MappingProxyType(
     {
         "auto": None,

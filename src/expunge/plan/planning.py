@@ -27,7 +27,7 @@ from ..promise.capacity import (
     regularity_of,
 )
 from ..removal import Mechanism
-from ..removal.choosing import settle_mechanism
+from ..removal.matrix_free import settle_mechanism
 from .removals import (
     KINDS,
     ReleaseScore,

@@ -23,8 +23,8 @@ import numpy as np
 
 from ..core.arrays import Index, Matrix, Vector, catch_lapack_errors, row_norms
 from ..core.losses import Loss
+from ..core.objective import add_quadratic
 from ..core.rows import BLOCK_ROWS, Rows, block_sum
-from ..core.solver import add_quadratic
 from ..core.sums import loss_hessian, predict
 from ..core.values import Private
 from ..exceptions import (

@@ -27,7 +27,7 @@ from ..core.objective import Objective
 from ..core.rows import Rows
 from ..core.values import Private, stored
 from ..exceptions import UnknownRows
-from ..private_model.row_change import RowChange
+from ..private_model.training_rows import RowChange
 from ..removal import State
 from ..removal.changes import SignedRows, change_gradient, change_matrices
 from ..removal.state import initial_state, keep_sums

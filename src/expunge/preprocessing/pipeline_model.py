@@ -41,11 +41,10 @@ from ..private_model.model import (
     resize_account,
     with_fewer_classes,
 )
-from ..private_model.row_change import NO_ROWS, Remaining, RowChange
+from ..private_model.training_rows import NO_ROWS, Remaining, RowChange
 from ..promise.budget import Budget
 from ..removal import Mechanism, State
-from ..removal.lift import lift_state
-from ..removal.matrix_free import is_matrix_free
+from ..removal.state import is_matrix_free, lift_state
 from ..removal.summary import summarise
 from .balance import Balance, ClassSums, summarise_classes
 from .columns import Recipe

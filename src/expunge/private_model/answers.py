@@ -42,18 +42,13 @@ from ..exceptions import (
 from ..promise.budget import SOLVER_SHARE, Budget
 from ..promise.radius import Radius, best_radius, known_floor
 from ..removal import Draft, Mechanism, Newton, State, measure_gradient
-from ..removal.matrix_free import (
-    SMALLEST_GRADIENT,
-    is_matrix_free,
-    keep_short_cut,
-    stand_still,
-)
+from ..removal.matrix_free import SMALLEST_GRADIENT, keep_short_cut, stand_still
 from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
-from ..removal.state import initial_state, keep_sums
-from ..removal.summary import summarise, summarise_measured
+from ..removal.state import initial_state, is_matrix_free, keep_sums
+from ..removal.summary import find_minimiser, summarise, summarise_measured
 from ..wide.measurement import measure
-from ..wide.solver import minimise_wide, solve
-from .row_change import RowChange
+from ..wide.solver import minimise_wide
+from .training_rows import RowChange
 
 POLISHING_STEPS = 3
 WIDE_STEPS = 6
@@ -176,7 +171,7 @@ def fit_answer(
         answer = solve_wide(agreement, rows, start=start, decision="fitted")
     else:
         with rows.algebra():
-            solution = solve(agreement.objective, rows, start=start)
+            solution = find_minimiser(agreement.objective, rows, start=start)
         require_converged(agreement.objective, rows, solution=solution)
         answer = _answer_at(agreement, rows, solution=solution, decision="fitted")
     return _require_within_tau(answer, agreement.budget)

@@ -33,7 +33,7 @@ from ..core.rows import Rows
 from ..core.values import Private, replace_fields, stored
 from ..exceptions import EmptyClass, InvalidInput
 from ..promise.scope import Classes
-from .row_change import RowChange
+from .training_rows import RowChange
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

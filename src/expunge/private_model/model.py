@@ -38,7 +38,6 @@ from ..promise.noise import (
     SECRET_BYTES,
     Noise,
     SecureNoise,
-    Source,
     make_noise,
     noise_for,
     random_bytes,
@@ -47,7 +46,7 @@ from ..promise.noise import (
 from ..promise.scope import Scope
 from ..promise.verification import Record, Release, Scored
 from ..removal import Mechanism
-from ..removal.choosing import settle_mechanism
+from ..removal.matrix_free import settle_mechanism
 from .answers import (
     MEASURED,
     REFUSALS,
@@ -61,9 +60,15 @@ from .answers import (
     retrain_answer,
 )
 from .labels import Labels, has_fewer_classes, recode_change
-from .row_change import NO_ROWS, ChangesRows, Remaining, RowChange
 from .row_digests import PendingChange, RowDigests
-from .training_rows import KeptRows, require_in_memory
+from .training_rows import (
+    NO_ROWS,
+    ChangesRows,
+    KeptRows,
+    Remaining,
+    RowChange,
+    require_in_memory,
+)
 
 # Takes the places of rows to remove, and returns all the others.
 Fetch: TypeAlias = Callable[[Index], RowSource]
@@ -302,10 +307,10 @@ class PrivateModel(ChangesRows, Private):
         if self.process != os.getpid():
             scope = replace(scope, counted_apart=True)
         source = None if noise is None else noise.source
-        accountant = self.accountant.compose(release_event(budget, source))
+        account = self.accountant.compose(release_event(budget, source))
         record = self._make_record()
         certificate = certify(
-            accountant,
+            account,
             self.objective,
             scope=scope,
             noise_source=source,
@@ -315,11 +320,7 @@ class PrivateModel(ChangesRows, Private):
             theta = round_to_grid(theta, budget.grid) + noise.draw(theta.size)
         made = (Release(theta.copy(), certificate), record)
         after = replace_fields(
-            self,
-            accountant=accountant,
-            certified=accountant,
-            scope=scope,
-            released=made,
+            self, accountant=account, certified=account, scope=scope, released=made
         )
         return (after, *made)
 
@@ -328,10 +329,11 @@ class PrivateModel(ChangesRows, Private):
 
         It gets fresh noise. They supersede its own last release: it can release again.
         """
-        account = self.accountant
+        account, noise = self.accountant, self.noise
+        source = None if noise is None else noise.source
         for _ in range(n_releases):
             account = self._charge_choice(account)
-            account = account.compose(release_event(self.budget, self._noise_source))
+            account = account.compose(release_event(self.budget, source))
         released = None if n_releases else self.released
         return replace(self, accountant=account, released=released).with_noise()
 
@@ -365,10 +367,6 @@ class PrivateModel(ChangesRows, Private):
         """Whether removing any one of the equal rows at these places does the same."""
         del places
         return True
-
-    @property
-    def _noise_source(self) -> Source | None:
-        return None if self.noise is None else self.noise.source
 
     def _charge_choice(self, account: Accountant) -> Accountant:
         """Return the account charged for a choice, if releases depend on one."""

@@ -33,10 +33,9 @@ from ..promise.certificate import certify
 from ..promise.scope import Scope
 from ..promise.verification import Record, Release
 from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
-from .row_change import NO_ROWS, RowChange
 from .row_digests import PendingChange, RowDigests, digests, share_by_person
 from .subjects import person, row_name
-from .training_rows import KeptRows, TrainingRows, require_in_memory
+from .training_rows import NO_ROWS, KeptRows, RowChange, TrainingRows, require_in_memory
 
 # Budgets that a fit has used, by id, while they live.
 _USED: dict[int, ReferenceType[Budget]] = {}

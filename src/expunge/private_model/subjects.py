@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ids of people in one spelling each, and the owners of rows.
 
-An id is text as ``rights.spelling`` spells it; integers become their digits. What a
+An id is text as ``rights.identifiers`` spells it; integers become their digits. What a
 table tool writes for a missing value is refused: rows of unknown people under one id
 would count as one person, and be removed together.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..exceptions import InvalidInput
-from ..rights.spelling import LONGEST, is_plain, spell, word_objection
+from ..rights.identifiers import LONGEST, is_plain, spell, word_objection
 
 ROW = "\x00"  # never part of an id
 

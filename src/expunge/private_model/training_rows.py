@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that are in a model, with their owners.
+"""The rows that are in a model, with their owners, and how a request changes them.
+
+*Places* number all rows that a model ever had, in order: those of the fit first, then
+those that came, in the order in which they came. The remaining rows come in the order
+of their places: first those from before a request, then the rows that it brings.
+
+A ``RowChange`` is rows that leave and rows that come, as one request. A person's
+correction is both at once: the old rows leave, the new ones come, and one answer and
+one release follow.
 
 ``TrainingRows`` keeps the rows with their owners. Removed rows are overwritten with
 zeros in place, at a cost that depends on the row alone. Requests that look at the
@@ -9,11 +17,16 @@ who makes ``TrainingRows`` hands them over, and must not pass on those of a call
 
 They change in place, because a copy for each request would cost more than the removal.
 ``row_digests`` tells which rows there are where they are not kept.
+
+``MirroredRows`` have a copy on a device. People are found, and rows read and saved, in
+memory; passes over the remaining rows run over the copy. What leaves is overwritten in
+both.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +34,155 @@ from scipy import sparse
 
 from ..core.arrays import Index
 from ..core.packing import Arrays, pack
-from ..core.rows import Rows, RowSource
+from ..core.rows import Rows, RowSource, extend_rows, first_places, join_rows
+from ..core.sums import largest_norm
 from ..core.values import Private
-from ..exceptions import UnknownSubject, Unsupported
-from .row_change import extend_rows, first_places
+from ..engines import DeviceEngine
+from ..exceptions import InvalidInput, UnknownSubject, Unsupported
+from ..gpu import DeviceRows
+from ..promise.accountant import Accountant, Added, Removed
 from .subjects import ROW, is_row_name
 
-DIGEST_BYTES = 16
+Remaining: TypeAlias = RowSource | Callable[[], RowSource]
+NO_ROWS: Index = np.array([], dtype=np.intp)
 # Gaps are closed when they are more than one row in so many.
 GAPS = 4
-Key = TypeVar("Key")
-Person = TypeVar("Person")
-Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+class RowChange(Private):
+    """Rows that leave and rows that come. Private.
+
+    Attributes
+    ----------
+    removed, added
+        The rows, as they are kept; None if there are none.
+    gone
+        The places of the removed rows, where the model keeps its rows or can fetch
+        them; None if nobody knows.
+    n_subjects_removed, n_subjects_added
+        How many people lost rows for the first time, and how many brought rows.
+    """
+
+    removed: Rows | None = None
+    added: Rows | None = None
+    gone: Index | None = None
+    n_subjects_removed: int = 0
+    n_subjects_added: int = 0
+
+    @property
+    def n_removed(self) -> int:
+        """How many rows leave."""
+        return 0 if self.removed is None else len(self.removed)
+
+    @property
+    def n_added(self) -> int:
+        """How many rows come."""
+        return 0 if self.added is None else len(self.added)
+
+    @property
+    def places(self) -> Index | None:
+        """The places of the removed rows: none if no row leaves, None if unknown."""
+        return self.gone if self.n_removed else NO_ROWS
+
+    def append_to(self, left: RowSource) -> RowSource:
+        """Return rows that are left, followed by those that come."""
+        if self.added is None or not len(self.added):
+            return left
+        if isinstance(left, Rows):
+            return join_rows(left, self.added)
+        return left.followed_by(self.added)
+
+    def count_in(self, account: Accountant) -> Accountant:
+        """Return the account after this request, before its release."""
+        if self.n_removed:
+            account = account.compose(Removed(self.n_subjects_removed))
+        if self.n_added:
+            account = account.compose(Added(self.n_subjects_added))
+        return account
+
+    def require_lengths(self, row_norm: float | None) -> None:
+        """Raise InvalidInput if a row that comes is longer than was declared."""
+        if row_norm is None or self.added is None:
+            return
+        if largest_norm(self.added) > row_norm:
+            raise InvalidInput(
+                f"a row to add is longer than the budget's row_norm={row_norm:g} "
+                "(intercept included); nothing was changed; clip or scale it as the "
+                "rows of the fit were"
+            )
+
+
+class ChangesRows:
+    """Requests that only remove rows, or only add some; a mixin without fields."""
+
+    __slots__ = ()
+
+    def require_room(self) -> None:
+        """Raise Unsupported if a model of this kind can take in no rows."""
+
+    @abstractmethod
+    def change(
+        self,
+        change: RowChange,
+        *,
+        remaining: Remaining | None = None,
+        spend: bool = False,
+    ) -> Self:
+        """Return the model after a request, its answer made to fit the budget."""
+
+    def forget(
+        self,
+        removed: Rows,
+        *,
+        gone: Index | None = None,
+        remaining: Remaining | None = None,
+        n_subjects: int = 1,
+        spend: bool = False,
+    ) -> Self:
+        """Return the model without these rows, its answer made to fit the budget.
+
+        Parameters
+        ----------
+        removed
+            The rows to remove, as they are kept.
+        gone
+            Their places among the rows that the model keeps or can fetch.
+        remaining
+            All other rows, or a function that returns them, if the caller keeps them.
+        n_subjects
+            How many people the rows belong to.
+        spend
+            Overwrite the old state instead of copying it; the old model is lost, even
+            if this raises.
+        """
+        change = RowChange(removed=removed, gone=gone, n_subjects_removed=n_subjects)
+        return self.change(change, remaining=remaining, spend=spend)
+
+    def add(
+        self,
+        added: Rows,
+        *,
+        remaining: Remaining | None = None,
+        n_subjects: int = 1,
+        spend: bool = False,
+    ) -> Self:
+        """Return the model with these rows too, its answer made to fit the budget.
+
+        Parameters
+        ----------
+        added
+            The rows to add, as they are kept.
+        remaining
+            All rows, these included, or a function that returns them, if the caller
+            keeps them.
+        n_subjects
+            How many people the rows belong to.
+        spend
+            As ``forget`` takes it.
+        """
+        change = RowChange(added=added, n_subjects_added=n_subjects)
+        return self.change(change, remaining=remaining, spend=spend)
 
 
 class KeptRows(Private, ABC):
@@ -215,6 +365,59 @@ class TrainingRows(KeptRows):
         """Return the remaining rows as JSON data, with their arrays beside it."""
         left = self.compact()
         return pack((left.rows, left.owners, sorted(left.asked)), place, arrays=arrays)
+
+
+class MirroredRows(TrainingRows):
+    """Rows and their owners in memory, with a copy on a device.
+
+    Parameters
+    ----------
+    rows, owners, asked
+        As of ``TrainingRows``.
+    engine
+        Puts a copy on the device, when there is none.
+    mirror
+        The copy, if there is one.
+    """
+
+    __slots__ = ("_engine", "_mirror")
+
+    def __init__(
+        self,
+        rows: Rows,
+        owners: Sequence[str],
+        asked: Iterable[str] = (),
+        *,
+        engine: DeviceEngine,
+        mirror: DeviceRows | None = None,
+    ) -> None:
+        super().__init__(rows, owners, asked)
+        self._engine = engine
+        self._mirror = mirror
+
+    def remaining(self, gone: Index) -> RowSource:
+        """Return the remaining rows but these, on the device."""
+        if self._mirror is None:
+            self._mirror = self._engine.place(super().remaining(NO_ROWS))
+        return self._mirror.without(gone)
+
+    def compact(self) -> "TrainingRows":
+        """Return the remaining rows, without gaps; the next pass copies them."""
+        left = super().compact()
+        if left is self:
+            return self
+        return MirroredRows(left.rows, left.owners, left.asked, engine=self._engine)
+
+    def erase(self, gone: Index) -> None:
+        """Overwrite these rows in memory and on the device, and delete their owners."""
+        super().erase(gone)
+        if self._mirror is not None:
+            self._mirror = self._mirror.erase_rows(gone)
+
+    def append(self, added: Rows, owners: Sequence[str], *, place: int) -> None:
+        """Put rows at this place and after it; the next pass copies all of them."""
+        self._mirror = None
+        super().append(added, owners, place=place)
 
 
 def require_in_memory(kept: KeptRows) -> TrainingRows:

@@ -35,7 +35,7 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias
 
-from ..core.json_text import LARGEST_INTEGER, dumps, loads
+from ..core.values import LARGEST_INTEGER, dumps, loads
 from ..exceptions import InvalidInput
 
 Schema: TypeAlias = Mapping[str, Any]

@@ -14,10 +14,10 @@ two-step        |s2| + the radius of theta_bar + s2, s2 a further Newton step.
 
 (The sixth kind, a-priori, knows constants alone: see ``capacity``.)
 
-The ingredients come first: the curvature floor and the third-order term; ``rounding``
-has what their computation can add. All are computed from a certified state and err on
-the safe side: floors are bounded from below, norms and errors from above. Notation as
-in ``removal.state``.
+The ingredients come first: the curvature floor and the third-order term; ``bounds``
+has others, and what their computation can add. All are computed from a certified state
+and err on the safe side: floors are bounded from below, norms and errors from above.
+Notation as in ``removal.state``.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,15 +36,14 @@ from ..core.sums import KINK_EDGES, largest_move
 from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import NotPositiveDefinite
 from ..removal import Draft, State, residual
-from .local_radius import (
+from .bounds import (
     form_floor,
-    intercept_radius,
-    local_distance,
-    penalised_curvature,
-)
-from .rounding import (
     gradient_error,
     hessian_error,
+    intercept_form,
+    local_distance,
+    norm_by_form,
+    penalised_curvature,
     prediction_error,
     product_error,
     residual_error,
@@ -337,6 +336,29 @@ def residual_local_radius(
     decrement = half_exponential(b) * pull
     R = loss.self_concordance * row_norm
     return _local(decrement, R, floor=_floor_after(state, floor, b=b))
+
+
+def intercept_radius(state: State, draft: Draft, *, row_norm: float) -> float:
+    """Return the local radius of an answer that is its own anchor.
+
+    Infinite for a loss that is not self-concordant, and where the rows do not hold the
+    intercepts.
+    """
+    concordance = state.objective.loss.self_concordance
+    if draft.measured is None or not isfinite(concordance):
+        return inf
+    if not np.array_equal(draft.theta, state.anchor):  # the sums are another point's
+        return inf
+    form = intercept_form(state)
+    if form is None:
+        return inf
+    A, e, kappa = form.A, form.e, form.kappa
+    pull = norm_by_form(form, draft.measured.reshape(-1, state.objective.loss.outputs))
+    reach = sqrt(float(np.max((row_norm + kappa) ** 2 / A + 1.0 / e))) * SAFETY
+    floor = form_floor(A, e=e, kappa=kappa)
+    pull += gradient_error(state, draft, step=0.0) / sqrt(floor)
+    way = local_distance(pull * SAFETY, concordance * reach)
+    return way / sqrt(floor) * SAFETY
 
 
 def two_step_radius(state: State, draft: Draft) -> float:

@@ -29,8 +29,8 @@ from ..ledger import Ledger
 from ..ledger.documents import day_of, midnight
 from ..ledger.keys import read_secret
 from ..promise.noise import SECRET_BYTES, random_bytes
+from ..rights.identifiers import SPELLING
 from ..rights.regimes import regime_named
-from ..rights.spelling import SPELLING
 from .storage import (
     Checkpoints,
     Journal,

@@ -35,9 +35,8 @@ from ..files.folder import (
 from ..long.source import Source
 from ..preprocessing import pipeline_model
 from ..private_model.model import PrivateModel
-from ..private_model.row_change import NO_ROWS
 from ..private_model.snapshot import PublicModel, Snapshot
-from ..private_model.training_rows import TrainingRows
+from ..private_model.training_rows import NO_ROWS, TrainingRows
 from ..selection import tuned_model, tuned_pipeline
 from .storage.people_table import PageKeys
 from .storage.releases_table import check_content

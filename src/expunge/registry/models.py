@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from ..core.json_text import loads
+from ..core.values import loads
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..ledger import TagKey

@@ -204,6 +204,19 @@ def _change_kinks(state: State, change: SignedRows) -> Vector | None:
     return np.maximum(state.kinks + change.sign * mass / state.anchor_weight, 0.0)
 
 
+def gram_product(Z: Matrix, v: Vector) -> Vector:
+    """Return Z'Z v for rows as ``update`` takes them: of a matrix, or of blocks."""
+    if Z.ndim == 2:
+        image: Vector = Z.T @ (Z @ v)
+        return image
+    parts = v.reshape(Z.shape[2], -1)
+    if len(Z) == 1:
+        return np.asarray(Z[0].T @ (Z[0] @ parts)).ravel()
+    along = Z @ parts.T[:, :, None]
+    images = Z.transpose(0, 2, 1) @ along
+    return np.asarray(images[:, :, 0].T).ravel()
+
+
 def woodbury_rows(
     inverse: SymmetricMatrix, Z: Matrix, *, sign: Literal[1, -1]
 ) -> Matrix | None:

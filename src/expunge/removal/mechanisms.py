@@ -38,22 +38,22 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..core.arrays import Index, Matrix, Vector
+from ..core.arrays import Index, Matrix, Vector, catch_lapack_errors
 from ..core.blocks import SymmetricMatrix
 from ..core.linalg import Symmetric
-from ..core.objective import Objective
+from ..core.losses import Loss
+from ..core.objective import Objective, add_quadratic
 from ..core.prox import Minimum
-from ..core.rows import Rows, RowSource
+from ..core.rows import Rows, RowSource, block_sum
 from ..core.solver import (
     NOT_BEFORE_THE_END,
     Model,
     Solution,
     Stop,
-    add_quadratic,
     minimise,
     require_converged,
 )
-from ..core.sums import tilted_slopes
+from ..core.sums import curvature_columns, lift_slopes, predict
 from ..core.values import stored
 from ..exceptions import (
     CannotRemove,
@@ -63,7 +63,6 @@ from ..exceptions import (
     RowsRequired,
     Unsupported,
 )
-from ..wide.solver import solve
 from .changes import (
     LEVERAGE_MARGIN,
     SignedRows,
@@ -87,7 +86,7 @@ from .state import (
     make_draft,
     succeed,
 )
-from .summary import Summary
+from .summary import Summary, find_minimiser
 
 
 @stored
@@ -240,6 +239,42 @@ def _pad_inverse(H: Symmetric, support: Index) -> Symmetric:
     return Symmetric.from_dense(padded)
 
 
+def tilted_slopes(
+    loss: Loss,
+    rows: RowSource,
+    *,
+    theta: Vector,
+    spreads: Callable[[Matrix], Matrix],
+    limit: float,
+) -> tuple[Vector, float]:
+    """Return sum w x slope / (1 - leverage), and how many leverages exceed limit.
+
+    ``spreads`` maps rows x to X H^-1 X' for the Hessian H of sum w loss + quadratic, X
+    a row's (k, d k) design. With C its curvature, w C X H^-1 X' is the row's leverage:
+    (k, k), or a number for each output if they do not interact. Rows beyond the limit
+    contribute their plain slope. For rows that are added, ``spreads`` is negative.
+    """
+
+    def term(block: Rows) -> tuple[Vector, float]:
+        eta, k = predict(loss, block, theta=theta), loss.outputs
+        spread, slope = spreads(block.dense()), loss.slope(block.y, eta)
+        if spread.ndim == 2:
+            curvature = curvature_columns(loss, block.y, eta)
+            leverage = block.weight[:, None] * curvature * spread
+            beyond = leverage.max(axis=1) >= limit
+            tilted = slope / (1.0 - np.where(beyond[:, None], 0.0, leverage))
+            return lift_slopes(block, tilted), float(beyond.sum())
+        curvature = loss.curvature(block.y, eta).reshape(-1, k, k)
+        leverage = block.weight[:, None, None] * (curvature @ spread)
+        with catch_lapack_errors():
+            beyond = np.linalg.eigvals(leverage).real.max(axis=1) >= limit
+            core = np.eye(k) - np.where(beyond[:, None, None], 0.0, leverage)
+            tilted = np.asarray(np.linalg.solve(core, slope.reshape(-1, k, 1)), float)
+        return lift_slopes(block, tilted.reshape(slope.shape)), float(beyond.sum())
+
+    return block_sum(term, rows)
+
+
 def _change_tilted(state: State, change: SignedRows) -> Vector:
     """Return the rescaled gradient after the change."""
     assert state.tilted is not None
@@ -337,10 +372,10 @@ def retrain(objective: Objective, rows: RowSource, *, start: Vector | None) -> S
     From the start given and, should that lead nowhere, from nothing.
     """
     try:
-        solution = solve(objective, rows, start=start)
+        solution = find_minimiser(objective, rows, start=start)
         require_converged(objective, rows, solution=solution)
     except (NotConverged, NotPositiveDefinite):
-        solution = solve(objective, rows)
+        solution = find_minimiser(objective, rows)
         require_converged(objective, rows, solution=solution)
     return solution
 

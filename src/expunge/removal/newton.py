@@ -17,11 +17,11 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.arrays import Vector, norm
-from ..core.blocks import gram_product
 from ..core.linalg import NOT_IN_TRAINING_DATA, CgSolution, conjugate_gradients
+from ..core.objective import add_quadratic
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource
-from ..core.solver import Model, add_quadratic
+from ..core.solver import Model
 from ..core.values import stored
 from ..exceptions import NotPositiveDefinite
 from .changes import (
@@ -29,6 +29,7 @@ from .changes import (
     apply_rows,
     change_gradient,
     change_matrices,
+    gram_product,
     is_small_batch,
     scaled_rows,
     woodbury_rows,

@@ -25,7 +25,7 @@ at the sums, not at earlier answers, so you may call it as often as you like.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from typing import NoReturn, Protocol
 
@@ -35,21 +35,16 @@ from ..core.arrays import Matrix, Vector, norm
 from ..core.blocks import Blocks, SymmetricMatrix
 from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
-from ..core.objective import Objective
+from ..core.objective import Objective, add_quadratic
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource, block_sums
-from ..core.solver import Model, add_quadratic, proximal_model, scaled_kink
+from ..core.solver import Model, proximal_model, scaled_kink
 from ..core.sums import Term, loss_slopes, move_term, slope_term
 from ..core.values import LARGEST, NOT_STORED, Private, replace_fields, stored
 from ..exceptions import InvalidInput, NotPositiveDefinite, Unsupported
 from ..wide.preconditioner import ShortCut
 from .summary import Scales, Summary
 
-SPENT = tuple(
-    "gradient hessian moment inverse metric tilted last unsolved curvature lever "
-    "short_cut".split()
-)
-"""What an emptied state has lost."""
 # A prox that leaves more than this of the gradient has no minimum to find.
 UNSETTLED = 1e-6
 # The gradient of a row at zero over the smallest curvature is shorter than this.
@@ -125,17 +120,15 @@ class State(Private):
     features: FeatureMap | None = field(default=None, metadata=NOT_STORED)
     offset: Vector | None = field(default=None, metadata=NOT_STORED)
 
-    def replace(self, **changes: object) -> "State":
-        """Return the state with these attributes changed."""
-        return replace_fields(self, **changes)
+    replace = replace_fields
 
     def answered(self, theta: Vector, residual: Vector | None = None) -> "State":
         """Return the state with an answer, and its residual if that is known."""
         return self.replace(last=theta, unsolved=residual)
 
     def __getattr__(self, name: str) -> NoReturn:
-        # Only reached for what is missing: a slot emptied by ``succeed``.
-        if name in SPENT:
+        # Only reached for what is missing: a field emptied by ``succeed``.
+        if name in _FIELDS:
             raise InvalidInput(
                 "this state was spent by an update: go on with the state that the "
                 "update returned"
@@ -203,10 +196,10 @@ class State(Private):
         return product
 
 
+_FIELDS = frozenset(each.name for each in fields(State))
 # Defaults belong to the constructor alone: what is emptied must be missing.
-for _name in SPENT:
-    if _name in vars(State):
-        delattr(State, _name)
+for _name in _FIELDS & vars(State).keys():
+    delattr(State, _name)
 
 
 def succeed(new: State, old: State, *, spend: bool) -> State:
@@ -216,8 +209,7 @@ def succeed(new: State, old: State, *, spend: bool) -> State:
     given it up, and a later use must fail rather than mix old and new.
     """
     if spend:
-        for name in SPENT:
-            object.__delattr__(old, name)
+        vars(old).clear()
     return new
 
 
@@ -280,6 +272,11 @@ class Mechanism(Protocol):
 
         A residual below ``enough`` need not be reduced any further.
         """
+
+
+def is_matrix_free(mechanism: Mechanism) -> bool:
+    """Return whether a mechanism keeps the gradient at its answer, and no matrix."""
+    return getattr(mechanism, "matrix_free", False)
 
 
 def residual(state: State, draft: Draft) -> Vector:
@@ -348,6 +345,56 @@ def keep_sums(state: State, summary: Summary, *, moment: bool) -> State:
     if summary.moment is None:
         raise InvalidInput("a certified state needs a summary with its moment")
     return state.replace(moment=summary.moment.copy(), kinks=summary.kinks)
+
+
+def lift_state(base: State, features: FeatureMap) -> State:
+    """Return the state for features that changed since the anchor, from that kept.
+
+    With rows x = A'e, the state kept in the features e of the anchor and theta_0 its
+    anchor, the loss of the remaining rows has at theta the gradient
+
+        A'(c + H (A theta - theta_0)) + third order,    and at the anchor the Hessian
+        A'HA.
+
+    Penalty, ridge and gauge act on theta itself and are added afterwards, unchanged: in
+    the features of the anchor they would not factor. The new anchor a is S theta_0;
+    where A a is not theta_0 (an imputed mean moves only the rows with a gap) the
+    difference is the ``offset``, and the third-order term is about A s + offset
+    (docs/paper.md, "Preprocessing").
+
+    Rounding: terms are at most kappa, kappa^2, kappa^3 times as large as in e, and the
+    rows of retraining agree with A'e up to a few roundings of their entries.
+    """
+    anchor = features.back(base.anchor)
+    offset = features.lift(anchor) - base.anchor
+    gradient = base.gradient + base.loss_hessian @ offset
+    inverse = base.inverse
+    return base.replace(
+        anchor=anchor,
+        last=features.back(base.last),
+        gradient=features.pull(gradient),
+        pull=base.objective.quadratic_gradient(anchor),
+        hessian=features.pull_matrix(base.loss_hessian),
+        inverse=None if inverse is None else features.back_matrix(inverse),
+        scales=_stretch_scales(base.scales, features.stretch),
+        unsolved=None,
+        features=features,
+        offset=offset,
+    )
+
+
+def _stretch_scales(scales: Scales, stretch: float) -> Scales:
+    """Return bounds on the sizes of what sums over the present features are made of."""
+    square = stretch * stretch
+    return replace(
+        scales,
+        row_norm=stretch * scales.row_norm,
+        slope=stretch * scales.slope,
+        square_norm=square * scales.square_norm,
+        hessian=square * scales.hessian,
+        moment=square * stretch * scales.moment,
+        n_entries=inf,  # what was zero need not be
+    )
 
 
 def invert(matrix: SymmetricMatrix) -> SymmetricMatrix:

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.arrays import SAFETY, Matrix, Vector
+from ..core.arrays import SAFETY, Matrix, Vector, norm
 from ..core.blocks import SymmetricMatrix, weighted_sum
 from ..core.linalg import Symmetric
 from ..core.objective import Objective
 from ..core.rows import RowSource, block_sum, block_sums
-from ..core.solver import require_converged
+from ..core.solver import TOLERANCE, Solution, choose_start, minimise, require_converged
 from ..core.sums import (
+    Overview,
     entries_term,
     hessian_terms,
     join_hessian,
@@ -31,17 +32,17 @@ from ..core.sums import (
     moment_term,
     most_entries,
     norm_sums,
+    overview_term,
+    read_overview,
     size_term,
 )
 from ..core.values import Private, stored
 from ..exceptions import InvalidInput, Unsupported
-from ..wide.measurement import (
-    Measurement,
-    Overview,
-    overview_term,
-    read_overview,
-)
-from ..wide.solver import solve
+from ..wide.measurement import Measurement, measure
+from ..wide.preconditioner import Near
+from ..wide.solver import minimise_by_products
+
+MANY = 1024  # parameters, beyond which steps by a Hessian cost more than passes
 
 
 @stored
@@ -314,11 +315,34 @@ def _mean(parts: Sequence[Any], shares: Sequence[float]) -> Matrix:
     return np.asarray(sum(s * part for s, part in zip(shares, parts, strict=True)))
 
 
+def find_minimiser(
+    objective: Objective, rows: RowSource, *, start: Vector | None = None
+) -> Solution:
+    """Return the minimiser, found by products where there are many parameters.
+
+    A Hessian of several outputs costs as much as hundreds of passes. What asks for one
+    afterwards computes it once, at the minimiser, and not at every step.
+    """
+    size = rows.n_columns * objective.loss.outputs
+    if size <= MANY or not objective.smooth:
+        return minimise(objective, rows, start=start)
+    at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
+    found = minimise_by_products(objective, rows, start=at, goal=0.5 * TOLERANCE)
+    if norm(found.at.gradient) > TOLERANCE:
+        return minimise(objective, rows, start=found.at.theta)
+    theta, gradient = found.at.theta, found.at.gradient
+    assert found.short_cut is not None
+    near = Near(theta, gradient, found.at.curvature)
+    # How far a step from here would lead, as for every solution.
+    step = norm(found.short_cut.advance(objective, near) - theta)
+    return Solution(theta, gradient, np.zeros(size), step, found.n_steps, 0)
+
+
 def learn(
     objective: Objective, rows: RowSource, *, start: Vector | None = None
 ) -> Summary:
     """Fit the objective to the rows and return the Summary at the minimiser."""
-    solution = solve(objective, rows, start=start)
+    solution = find_minimiser(objective, rows, start=start)
     require_converged(objective, rows, solution=solution)
     return summarise(
         objective, rows, theta=solution.theta, subgradient=solution.subgradient

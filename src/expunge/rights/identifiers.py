@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Identifiers: what a person is known by elsewhere, raw or hashed, in one spelling.
 
+A word that stands for a person has one spelling: NFC, without white space around. Ids
+of people and most identifiers share it. Letters that differ in meaning stay apart, and
+so do upper and lower case, since ids that differ in case alone do exist.
+
 An identifier is a kind, such as ``email``, and a value. Raw values are normalised:
 
 - ``email``: Unicode NFC, no white space around, lower case throughout. Not NFKC, which
@@ -9,7 +13,7 @@ An identifier is a kind, such as ``email``, and a value. Raw values are normalis
   international domain stay as they are: other mailboxes may differ in them.
 - ``phone``: E.164, a plus sign and 7 to 15 digits, once spaces, dashes, dots and
   brackets are dropped. A bracketed "(0)" is refused: it is not dialled from abroad.
-- every other kind: as ids are spelled (``spelling``).
+- every other kind: as ids are spelled.
 
 A hashed value is the SHA-256 of the normalised value in UTF-8, as 64 hexadecimal digits
 or in base64, standard or URL-safe. Raw and hashed forms of one value are therefore
@@ -19,12 +23,20 @@ No error, ``repr`` or ``str`` shows a value.
 """
 
 import re
+import unicodedata
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from hashlib import sha256
 
 from ..exceptions import InvalidInput
-from .spelling import spell, word_objection
+
+SPELLING = "NFC, stripped"
+"""The rule by name. A registry records it, because its tags depend on it."""
+LONGEST = 1024  # bytes of a word
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # Unicode's Cc and Cs
+
+# Printable ASCII without white space around: spelled already, and no objection to it.
+_PLAIN = re.compile(f"[!-~](?:[ -~]{{0,{LONGEST - 2}}}[!-~])?")
 
 EMAIL, PHONE, ID = "email", "phone", "id"
 HASHED = "sha256:"
@@ -38,6 +50,28 @@ _TRUNK_ZERO = re.compile(r"[(\[]\s*0\s*[)\]]")
 _E164 = re.compile(r"\+[1-9][0-9]{6,14}")
 _HEX = re.compile("[0-9a-fA-F]{64}")
 _BASE64 = re.compile("([A-Za-z0-9+/]{43}|[A-Za-z0-9_-]{43})=?")
+
+
+def is_plain(word: str) -> bool:
+    """Whether a word is so simple that its spelling is itself: most are."""
+    return _PLAIN.fullmatch(word) is not None
+
+
+def spell(word: str) -> str:
+    """Return a word in its one spelling."""
+    return unicodedata.normalize("NFC", word).strip()
+
+
+def word_objection(word: str) -> str | None:
+    """Return why a word cannot stand for a person and what to do; do not quote it."""
+    if not word:
+        return "it is empty; fill it in, or remove the row"
+    if _UNPRINTABLE.search(word):
+        return "it holds control characters; check the file it was read from"
+    size = len(word.encode())
+    if size > LONGEST:
+        return f"it has {size} bytes; use at most {LONGEST}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -39,8 +39,8 @@ from ..core.rows import Rows
 from ..core.sums import largest_moves, slopes_at_each
 from ..core.values import UNDERFLOW, Private
 from ..private_model.answers import REFUSALS
+from ..promise.bounds import prediction_error
 from ..promise.radius import inverse_norm, strong_convexity
-from ..promise.rounding import prediction_error
 from ..removal import Draft, State
 from .choice import ErrorInterval, Split
 from .fold_models import (

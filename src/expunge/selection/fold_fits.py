@@ -30,7 +30,7 @@ from ..preprocessing.pipeline_model import balance_of
 from ..private_model.answers import Agreement, retrain_answer
 from ..promise.radius import Radius
 from ..removal import Draft
-from ..removal.choosing import choose_mechanism
+from ..removal.matrix_free import choose_mechanism
 from .choice import Choice, Chooser, ErrorInterval, Rule, Split, pool_intervals
 from .tune import require_training
 

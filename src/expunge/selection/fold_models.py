@@ -29,7 +29,7 @@ from ..core.solver import Model, require_converged
 from ..core.sums import curvature_rows_at_each, slopes_at_each
 from ..core.values import Private, stored
 from ..private_model.answers import REFUSALS
-from ..promise.rounding import gradient_error
+from ..promise.bounds import gradient_error
 from ..removal import Draft, State
 from ..removal.changes import (
     SignedRows,
@@ -44,8 +44,7 @@ from ..removal.state import (
     make_answer,
     smooth_minimum,
 )
-from ..removal.summary import Summary, merge_summaries, summarise
-from ..wide import solver as wide_solver
+from ..removal.summary import Summary, find_minimiser, merge_summaries, summarise
 from .choice import ErrorInterval
 from .hessian_norm import DistanceBound
 
@@ -156,7 +155,7 @@ class SharedAnchor(Private):
 
 def solve(objective: Objective, rows: Rows, *, start: Vector | None) -> CandidateFit:
     """Return the fit anchored at the minimiser on these rows."""
-    solution = wide_solver.solve(objective, rows, start=start)
+    solution = find_minimiser(objective, rows, start=start)
     require_converged(objective, rows, solution=solution)
     theta, subgradient = solution.theta, solution.subgradient
     summary = summarise(

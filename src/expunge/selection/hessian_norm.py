@@ -9,7 +9,7 @@ gradient measured at theta, H the Hessian there, |.| its norm and lambda = |r|_{
     E = max_i |x_i|_{H^-1},    |theta* - theta| <= -ln(1 - c E lambda) / (c E)
 
 for a loss whose third derivative is at most c times the second
-(``promise.radius.local_distance``): on the way to theta* no predictor moves by more
+(``promise.bounds.local_distance``): on the way to theta* no predictor moves by more
 than E |theta* - theta|, and the curvature falls by at most the exponential of c times
 that.
 
@@ -29,11 +29,16 @@ import numpy as np
 
 from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm
 from ..core.blocks import SymmetricFactor, SymmetricMatrix, weighted_sum
+from ..core.objective import add_quadratic
 from ..core.rows import BLOCK_ROWS, Rows
-from ..core.solver import add_quadratic
 from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import NotPositiveDefinite
-from ..promise.local_radius import local_distance
+from ..promise.bounds import (
+    gradient_error,
+    hessian_error,
+    local_distance,
+    prediction_error,
+)
 from ..promise.radius import (
     curvature_floor,
     half_exponential,
@@ -42,7 +47,6 @@ from ..promise.radius import (
     split_length,
     strong_convexity,
 )
-from ..promise.rounding import gradient_error, hessian_error, prediction_error
 from ..removal import Draft, State
 
 # Values tried for kappa. Only logarithms depend on it, so coarse steps will do.

@@ -39,7 +39,7 @@ from ..core.sums import largest_norm
 from ..core.values import UNDERFLOW, Private
 from ..exceptions import InvalidInput
 from ..private_model.answers import REFUSALS
-from ..promise.rounding import gradient_error, prediction_error
+from ..promise.bounds import gradient_error, prediction_error
 from ..removal import Draft, State
 from ..removal.mechanisms import retrain
 from ..removal.state import initial_state, keep_sums

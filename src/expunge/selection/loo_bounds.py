@@ -12,7 +12,7 @@ local   for self-concordant losses. If no predictor moves by more than b along t
         |T_i| <= psi(b) sum (w_j/W0) l''_j |x_j| (x_j.s_i)^2. From theta_i towards
         theta* the curvature falls by no more than e^(-E |D| t), E being the longest
         row. With g = e^b |q_i + T_i| / (1 - h_i), |D| <= -ln(1 - E g) / E, and theta*
-        exists if E g < 1 (``promise.radius.local_distance``).
+        exists if E g < 1 (``promise.bounds.local_distance``).
 kinks   for a curvature that jumps by J. With k_j the distance of row j from its kink,
         |T_i| <= J sum (w_j/W0) |x_j| (|x_j.s_i| - k_j)_+. Within r of theta_i the
         Hessian is at least c B, where c is 1 - h_i less J sum (w_j/W0) |x_j|^2 over the
@@ -35,16 +35,16 @@ from ..core.blocks import SymmetricMatrix
 from ..core.rows import BLOCK_ROWS, Rows
 from ..core.sums import KINK_EDGES, loss_hessian, predict
 from ..core.values import UNDERFLOW, Private
-from ..promise.local_radius import local_distances
-from ..promise.radius import curvature_floor
-from ..promise.rounding import (
+from ..promise.bounds import (
     hessian_error,
+    local_distances,
     prediction_error,
     product_error,
     sum_error,
     underflow_error,
     weight_error,
 )
+from ..promise.radius import curvature_floor
 from .loo_problems import LeftOutRows, LooModels, SharedTerms, row_products, unit_rows
 
 # Rows whose moves are computed: the nearest to a kink, one block of them.

@@ -32,7 +32,7 @@ from ..core.rows import Rows
 from ..core.sums import predict
 from ..core.values import UNDERFLOW, Private
 from ..exceptions import NotPositiveDefinite, Unsupported
-from ..promise.rounding import gradient_error, hessian_error, product_error
+from ..promise.bounds import gradient_error, hessian_error, product_error
 from ..removal import Draft, Newton, State
 from ..removal.changes import SignedRows, count_after
 from ..removal.mechanisms import measure_weight, require_rows, support_inverse

@@ -35,8 +35,7 @@ from ..exceptions import CannotRemove, ExpungeError, InvalidInput, NotConverged
 from ..private_model.answers import REFUSALS
 from ..removal import State
 from ..removal.state import initial_state, keep_sums
-from ..removal.summary import summarise
-from ..wide import solver as wide_solver
+from ..removal.summary import find_minimiser, summarise
 from .choice import Choice, Chooser, ErrorInterval, Split, pool_intervals
 from .evaluate import (
     Evaluator,
@@ -414,7 +413,7 @@ def _settle_loo(
 
 def _solve_state(objective: Objective, rows: Rows, *, start: Vector | None) -> State:
     """Return the state at the minimiser on these rows, with its moment."""
-    solution = wide_solver.solve(objective, rows, start=start)
+    solution = find_minimiser(objective, rows, start=start)
     require_converged(objective, rows, solution=solution)
     summary = summarise(
         objective, rows, theta=solution.theta, subgradient=solution.subgradient

@@ -20,14 +20,18 @@ from ..core.values import NOT_STORED, stored
 from ..exceptions import CannotRemove, Unsupported
 from ..private_model.labels import has_fewer_classes
 from ..private_model.model import PrivateModel, require_rows
-from ..private_model.row_change import Remaining, RowChange
-from ..private_model.training_rows import TrainingRows, require_in_memory
+from ..private_model.training_rows import (
+    Remaining,
+    RowChange,
+    TrainingRows,
+    require_in_memory,
+)
 from ..promise.accountant import Accountant
 from ..promise.budget import Budget
 from ..promise.noise import Noise, make_noise, noise_for, round_to_grid
 from ..promise.verification import Scored
-from ..removal.choosing import choose_mechanism
-from ..removal.matrix_free import is_matrix_free
+from ..removal.matrix_free import choose_mechanism
+from ..removal.state import is_matrix_free
 from .choice import Choice, Rule, Split, folds_of
 from .fold_fits import ALONE, ChosenByFolds, Crew, tune_folds
 from .tune import (

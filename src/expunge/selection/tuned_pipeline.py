@@ -17,8 +17,7 @@ from ..exceptions import CannotRemove, Unsupported
 from ..preprocessing.pipeline_model import PipelineModel
 from ..private_model.labels import Labels, has_fewer_classes
 from ..private_model.model import with_fewer_classes
-from ..private_model.row_change import Remaining, RowChange
-from ..private_model.training_rows import require_in_memory
+from ..private_model.training_rows import Remaining, RowChange, require_in_memory
 from ..promise.noise import Noise
 from .choice import Rule, Split
 from .fold_fits import ChosenByFolds, tune_folds

@@ -8,84 +8,17 @@ at its answer, and none on how that was found.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from ..core.arrays import Matrix, Vector, row_squares, slice_rows
+from ..core.arrays import Matrix, Vector, slice_rows
 from ..core.losses import Curvature, Loss
 from ..core.objective import Objective
-from ..core.rows import Rows, RowSource, block_sum, number
-from ..core.sums import Term, lift_slopes, predict
+from ..core.rows import Rows, RowSource, block_sum
+from ..core.sums import lift_slopes, overview, predict
 from ..core.values import Private
-
-
-class Overview(NamedTuple):
-    """What one pass at theta tells: sums of w times loss, gradient and curvature.
-
-    ``steepness`` is sum w |slope|^2; ``curvature`` is that of the predictors, (k, k);
-    ``lever`` is sum w x c with c the diagonal of a row's curvature, (d, k), and None if
-    it was not asked for.
-    """
-
-    loss: float
-    steepness: float
-    gradient: Vector
-    curvature: Matrix
-    lever: Matrix | None
-
-
-def overview(
-    loss: Loss,
-    rows: RowSource,
-    *,
-    theta: Vector,
-    lever: bool = False,
-    curvatures: list[Curvature] | None = None,
-) -> Overview:
-    """Return the sums at theta; put the curvature of each block into a list, if any."""
-    term = overview_term(loss, theta=theta, lever=lever, curvatures=curvatures)
-    return read_overview(loss, block_sum(term, rows))
-
-
-def overview_term(
-    loss: Loss,
-    *,
-    theta: Vector,
-    lever: bool,
-    curvatures: list[Curvature] | None = None,
-) -> Term:
-    """Return the term of ``overview``, for ``read_overview`` to read its sum."""
-    moved = bool(theta.any())  # a fit starts at zero: the predictors are known there
-
-    def zero(block: Rows) -> Vector:
-        shape = (len(block), loss.outputs) if loss.outputs > 1 else (len(block),)
-        return np.zeros_like(block.weight, shape=shape)
-
-    def term(block: Rows) -> tuple[Any, ...]:
-        eta = predict(loss, block, theta=theta) if moved else zero(block)
-        slope = loss.slope(block.y, eta)
-        curved = loss.curvature_parts(block.y, eta)
-        if curvatures is not None:
-            curvatures.append(curved)
-        weight, steep = block.weight, row_squares(slope.reshape(len(block), -1))
-        sums = (
-            number(weight @ loss.value(block.y, eta)),
-            number(weight @ steep),
-            lift_slopes(block, slope),
-            curved.total(weight),
-        )
-        return (*sums, lift_slopes(block, curved.diagonal)) if lever else sums
-
-    return term
-
-
-def read_overview(loss: Loss, sums: tuple[Any, ...]) -> Overview:
-    """Return the sum of an ``overview_term`` by its names."""
-    value, steepness, gradient, curvature, *rest = sums
-    found = np.asarray(rest[0]).reshape(-1, loss.outputs) if rest else None
-    return Overview(value, steepness, gradient, curvature, found)
 
 
 class HessianProduct:

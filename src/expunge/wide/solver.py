@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Solve a wide model: by products where it is smooth, on the support where it is not.
 
+By products it is Newton's method. Each step solves H s = -gradient by preconditioned
+conjugate gradients, one pass over the rows a product, then searches along s. The solve
+is stopped where a better one would be wasted: at a share of the gradient that falls
+with it, and at what is needed in the end (Eisenstat and Walker, *Choosing the forcing
+terms in an inexact Newton method*, SIAM J. Sci. Comput. 17, 1996).
+
 A kink keeps most coefficients at zero (or the rank small), and the minimiser is that of
 a small problem: the columns with a coefficient, those of whole groups, or for the
 nuclear norm the space that the coefficients span. Each round fits the small problem
@@ -20,29 +26,41 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from ..core.arrays import Matrix, Vector, norm
+from ..core.arrays import UNIT_ROUNDOFF, Matrix, Vector, norm
+from ..core.linalg import Linear
 from ..core.objective import Objective
 from ..core.penalties import WorkingSet, span
 from ..core.rows import Rows, RowSource, in_memory
 from ..core.solver import (
-    TOLERANCE,
     Model,
-    Solution,
     Stop,
-    choose_start,
     hessian_model,
     minimise,
 )
 from ..core.values import Private
 from .measurement import Measurement, measure
-from .newton_cg import WideSolution, minimise_by_products
-from .preconditioner import Near, ShortCut, make_preconditioner
+from .preconditioner import Near, Preconditioner, ShortCut, make_preconditioner
 
-MANY = 1024  # parameters, beyond which steps by a Hessian cost more than passes
+MAX_STEPS = 100
+MAX_PRODUCTS = 200
+MAX_HALVINGS = 30
+ARMIJO = 1e-4
+LOOSEST_SYSTEM = 0.1  # of the gradient may be left of a step's system
+PATIENT_STEPS = 2  # steps in a row that do not halve the gradient
 MAX_ROUNDS = 40
-LOOSEST = 0.01  # of the residual may be left of a round
-PATIENCE = 3  # rounds in a row that do not halve the residual
+LOOSEST_ROUND = 0.01  # of the residual may be left of a round
+PATIENT_ROUNDS = 3  # rounds in a row that do not halve the residual
 AHEAD = 1.1  # columns join that would if their gradient were so many times as long
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class WideSolution(Private):
+    """The last measurement, what led there, and how many steps and products it took."""
+
+    at: Measurement
+    short_cut: ShortCut | None
+    n_steps: int
+    n_products: int
 
 
 def minimise_wide(
@@ -74,13 +92,13 @@ def minimise_wide(
     problem = None
     here, before, best, n_steps, stalled = start, start, start, 0, 0
     least = residual_norm(objective, start)
-    while least > goal and n_steps < MAX_ROUNDS and stalled < PATIENCE:
+    while least > goal and n_steps < MAX_ROUNDS and stalled < PATIENT_ROUNDS:
         small = _choose_small(objective, rows, here=here, before=before)
         if problem is None or not _holds(problem.small, small):
             problem = _pose_small(objective, rows, here=here, small=small, known=known)
         before = here
         # While the small problem is not the right one, its minimiser is not either.
-        enough = max(0.3 * goal, LOOSEST * residual_norm(objective, here))
+        enough = max(0.3 * goal, LOOSEST_ROUND * residual_norm(objective, here))
         problem, inside = _solve_small(
             problem, restrict(objective, problem.small, v=here.theta), goal=enough
         )
@@ -97,27 +115,103 @@ def minimise_wide(
     return WideSolution(best, short_cut, n_steps, 0)
 
 
-def solve(
-    objective: Objective, rows: RowSource, *, start: Vector | None = None
-) -> Solution:
-    """Return the minimiser, found by products where there are many parameters.
+def minimise_by_products(
+    objective: Objective,
+    rows: RowSource,
+    *,
+    start: Measurement,
+    goal: float,
+    preconditioner: Preconditioner | None = None,
+) -> WideSolution:
+    """Return a point whose gradient is at most ``goal``, or where it stops falling.
 
-    A Hessian of several outputs costs as much as hundreds of passes. What asks for one
-    afterwards computes it once, at the minimiser, and not at every step.
+    Parameters
+    ----------
+    objective, rows
+        What to minimise: smooth, of any width.
+    start
+        A measurement on these rows.
+    goal
+        The norm of the gradient to reach.
+    preconditioner
+        One made earlier, from these rows or more; made here if not given.
     """
-    size = rows.n_columns * objective.loss.outputs
-    if size <= MANY or not objective.smooth:
-        return minimise(objective, rows, start=start)
-    at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
-    found = minimise_by_products(objective, rows, start=at, goal=0.5 * TOLERANCE)
-    if norm(found.at.gradient) > TOLERANCE:
-        return minimise(objective, rows, start=found.at.theta)
-    theta, gradient = found.at.theta, found.at.gradient
-    assert found.short_cut is not None
-    near = Near(theta, gradient, found.at.curvature)
-    # How far a step from here would lead, as for every solution.
-    step = norm(found.short_cut.advance(objective, near) - theta)
-    return Solution(theta, gradient, np.zeros(size), step, found.n_steps, 0)
+    if preconditioner is None:
+        preconditioner = make_preconditioner(objective, rows, hessian=start.hessian)
+    here, n_steps, n_products, stalled = start, 0, 0, 0
+    while (
+        norm(here.gradient) > goal and n_steps < MAX_STEPS and stalled < PATIENT_STEPS
+    ):
+        solve = preconditioner.at(objective, here.curvature)
+        way, spent = _newton_step(objective, rows, here=here, solve=solve, goal=goal)
+        n_products += spent
+        there = _search(objective, rows, here=here, way=way)
+        if there is None:
+            break
+        n_steps += 1
+        fallen = norm(there.gradient) <= 0.5 * norm(here.gradient)
+        falling = here.value - there.value > 1e-12 * abs(here.value)
+        stalled = 0 if fallen or falling else stalled + 1
+        here = there if fallen or falling else min(here, there, key=_residual)
+    return WideSolution(here, preconditioner, n_steps, n_products)
+
+
+def _residual(point: Measurement) -> float:
+    return norm(point.gradient)
+
+
+def _newton_step(
+    objective: Objective,
+    rows: RowSource,
+    *,
+    here: Measurement,
+    solve: Linear,
+    goal: float,
+) -> tuple[Vector, int]:
+    """Return s with H s near -gradient, and how many products that took."""
+    diagonal, gauge = objective.quadratic_form(here.theta.size)
+    total = rows.total_weight
+
+    def product(v: Vector) -> Vector:
+        image = (here.hessian @ v) / total + diagonal * v
+        return image if gauge is None else image + (gauge @ v) * gauge
+
+    size = norm(here.gradient)
+    enough = max(min(LOOSEST_SYSTEM, np.sqrt(size)) * size, 0.3 * goal)
+    x, residual, previous = np.zeros_like(here.gradient), -here.gradient, 0.0
+    direction = np.zeros_like(x)
+    for n_products in range(MAX_PRODUCTS):
+        if n_products and norm(residual) <= enough:
+            return x, n_products
+        z = solve(residual)
+        energy = float(residual @ z)
+        if not energy > 0.0:
+            break
+        direction = z + (energy / previous if n_products else 0.0) * direction
+        curved = product(direction)
+        curvature = float(direction @ curved)
+        if not curvature > 0.0:  # flat to rounding: go where the search leads
+            x = direction if not n_products else x
+            break
+        x += (energy / curvature) * direction
+        residual = residual - (energy / curvature) * curved
+        previous = energy
+    return x, n_products
+
+
+def _search(
+    objective: Objective, rows: RowSource, *, here: Measurement, way: Vector
+) -> Measurement | None:
+    """Return the first point along the way where the objective falls enough."""
+    predicted = float(here.gradient @ way)
+    slack = 64.0 * UNIT_ROUNDOFF * abs(here.value)
+    length = 1.0
+    for _ in range(MAX_HALVINGS):
+        there = measure(objective, rows, theta=here.theta + length * way)
+        if there.value <= here.value + ARMIJO * length * predicted + slack:
+            return there
+        length *= 0.5
+    return None
 
 
 def residual_norm(objective: Objective, at: Measurement) -> float:

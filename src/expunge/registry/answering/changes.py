@@ -16,14 +16,14 @@ import numpy as np
 from sqlalchemy import Connection
 
 from ...core.arrays import Index
-from ...core.rows import Rows
+from ...core.rows import Rows, join_rows
 from ...core.values import Private
 from ...display.progress import OnProgress
 from ...exceptions import ScheduleExhausted
 from ...private_model.answers import REFUSALS
 from ...private_model.model import PrivateModel
-from ...private_model.row_change import NO_ROWS, RowChange, join_rows
 from ...private_model.snapshot import PublicModel
+from ...private_model.training_rows import NO_ROWS, RowChange
 from ..context import Context, now
 from ..loaded_model import (
     LoadedModel,

@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
 
-from ...core.json_text import refuse_duplicates
+from ...core.values import refuse_duplicates
 from ...exceptions import InvalidInput
 from ...ledger.documents import day_of
 from ...registry import ModelStatus, NewRows, ReleaseStatus, Request

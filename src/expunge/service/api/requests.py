@@ -16,7 +16,7 @@ from fastapi import Request as Call
 from pydantic import BaseModel, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from ...core.json_text import refuse_duplicates
+from ...core.values import refuse_duplicates
 from ...exceptions import InvalidInput
 from ...registry import PageWanted, RequestStatus
 from ...registry.context import now, today

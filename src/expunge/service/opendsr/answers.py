@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from ...core.json_text import dumps
+from ...core.values import dumps
 from ...exceptions import InvalidInput
 from ...registry import Callback, Delivery, Registry
 from ..outbound import Message, Policy

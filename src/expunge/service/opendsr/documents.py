@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from ...core.json_text import loads
+from ...core.values import loads
 from ...exceptions import InvalidInput
 from ...rights.calendar import parse_day
 from ...rights.identifiers import ID, Identifier

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Local distances, and the radius beside a free intercept without a matrix.
+r"""Bounds that radii are made of: rounding, local distances, a form below a Hessian.
+
+Rounding: a radius is a bound only if it counts what its own computation loses. What
+floating-point arithmetic can add to a sum, a product or a gradient is computed from a
+certified state, from above. Notation as in ``removal.state``.
 
 Where the curvature of a loss fades slowly, a small gradient means a near minimiser:
 ``local_distance``.
@@ -32,7 +36,7 @@ two, which is sound because M^+ N is orthogonal to that direction.
 All sums belong to the answer itself: a matrix-free answer is its own anchor.
 """
 
-from math import inf, isfinite, log1p, sqrt
+from math import inf, log1p, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -45,11 +49,124 @@ from ..core.arrays import (
     catch_lapack_errors,
     norm,
 )
+from ..core.linalg import MOST_RECENT
+from ..core.sums import KINK_EDGES
+from ..core.values import SMALLEST, UNDERFLOW
 from ..removal import Draft, State
-from .rounding import gradient_error, prediction_error, underflow_error, weight_error
 
+# Roundings of an entry where the features have changed: of both rows and of the map.
+LIFTED = 64
 # Of e, what pays for the rounding of a mean row: (a + h)^2 >= (1 - t) a^2 - h^2 / t.
 SHARE = 1e-6
+
+
+def sum_error(state: State) -> float:
+    """Return the rounding of a sum over the rows, over the sum of its terms' sizes."""
+    return 2.0 * UNIT_ROUNDOFF * _rounding_count(state)
+
+
+def weight_error(state: State) -> float:
+    """Return the rounding of f, and of a mean of numbers of size one.
+
+    Weights are found by adding those of the rows that come and subtracting those of the
+    rows that leave: what was ever summed may be several times the weight at the anchor.
+    """
+    return sum_error(state) * state.scales.weight
+
+
+def _rounding_count(state: State) -> float:
+    """Return how many roundings a sum over the rows, then changed, may hold.
+
+    n terms are added, at the anchor or since, and those of the removed rows subtracted
+    again; every update rounds the whole array once. n additions bound every order of
+    summation: the tree of ``core.sums``, and sums over folds on top of it. A source
+    that knows a lower bound for its own order has told the scales (docs/paper.md,
+    "Beyond the paper: sums on a device"). The rows that were ever summed are never
+    fewer than those that remain, so nothing here is negative.
+    """
+    scales = state.scales
+    n_removed = scales.n_rows - state.n_rows
+    return float(
+        min(scales.n_rows, scales.n_additions)
+        + 2 * n_removed
+        + state.n_updates
+        + 2 * state.anchor.size
+        + (16 if state.features is None else LIFTED)
+    )
+
+
+def underflow_error(state: State) -> float:
+    """Return what products below the smallest normal number can hide from a sum.
+
+    Of gradients, Hessians and masses near kinks alike: in each term a factor of at most
+    |x|^2 is multiplied by what was lost, and the sum is divided by W0.
+    """
+    reach = 1.0 + state.scales.row_norm
+    shares = 1.0 + 1.0 / state.anchor_weight
+    return UNDERFLOW * _rounding_count(state) * reach * reach * shares
+
+
+def prediction_error(state: State, theta: Vector, *, summed: bool = False) -> float:
+    """Return by how much rounding may move a predictor, over |x|.
+
+    Of any row, or of one that was ``summed`` in the state: those have few entries if
+    they are sparse, and neither a product with zero nor adding zero rounds
+    (docs/paper.md, "Beyond the paper: wide models"). Products that underflow move it
+    too, if x is not zero: then |x| is not tiny.
+    """
+    width, size = float(theta.size // state.objective.loss.outputs), norm(theta)
+    if summed:
+        width = min(width, state.scales.n_entries)
+    if state.offset is not None:
+        width += LIFTED + state.offset.size
+        size = state.stretch * (state.stretch * size + norm(state.offset))
+    return (width + 2) * (UNIT_ROUNDOFF * size + UNDERFLOW / SMALLEST)
+
+
+def hessian_error(state: State) -> float:
+    """Return a bound on the error of the kept Hessian, by rounding alone."""
+    loss, scales = state.objective.loss, state.scales
+    error = sum_error(state) * scales.hessian + underflow_error(state)
+    moved = prediction_error(state, state.anchor, summed=True)
+    if loss.curvature_jump > 0.0:
+        # Rows that rounding moves across a kink lie in the first bin, whose
+        # distance counts as zero; if it moves them further, nothing is known.
+        return error if moved < KINK_EDGES[1] else inf
+    return error + loss.third_bound * moved * scales.moment
+
+
+def product_error(state: State) -> float:
+    """Return the error of a product with H_U, over the vector's norm."""
+    objective, size = state.objective, state.anchor.size
+    norm = state.scales.hessian + state.scale * (objective.quadratic + 1.0) * sqrt(size)
+    # Twice, for the triangle and for the recent rows beside it.
+    return 2.0 * (size + MOST_RECENT + 4) * UNIT_ROUNDOFF * norm
+
+
+def gradient_error(state: State, draft: Draft, *, step: float) -> float:
+    """Return the rounding of a gradient over the rows at a step from the anchor."""
+    objective, scales, theta = state.objective, state.scales, draft.theta
+    bound = objective.loss.curvature_bound * scales.square_norm
+    error = sum_error(state) * (scales.slope + bound * step) + underflow_error(state)
+    error += bound * prediction_error(state, theta, summed=True)
+    error += bound * prediction_error(state, state.anchor, summed=True)
+    kink = 0.0 if objective.smooth else norm(draft.subgradient)
+    # f is above one where rows were added, and multiplies every quadratic term.
+    factor = max(1.0, state.scale)
+    rest = kink + factor * norm(state.pull)
+    rest += (scales.hessian + factor * objective.quadratic) * norm(theta)
+    pull = norm(objective.quadratic_gradient(theta))
+    drift = weight_error(state) * (pull + kink / state.scale)
+    return error + 16.0 * UNIT_ROUNDOFF * rest + drift
+
+
+def residual_error(state: State, draft: Draft, *, s: Vector) -> float:
+    """Return the rounding in q(s) and in the bound on T(s)."""
+    size = norm(s)
+    if state.offset is not None:
+        size += state.stretch * norm(state.offset)
+    matrix = hessian_error(state) + product_error(state)
+    return gradient_error(state, draft, step=0.0) + matrix * size
 
 
 def local_distance(decrement: float, R: float) -> float:
@@ -88,29 +205,6 @@ def local_distances(decrements: Vector, R: float) -> Vector:
     return np.where(inside, decrements * factor, inf)
 
 
-def intercept_radius(state: State, draft: Draft, *, row_norm: float) -> float:
-    """Return the local radius of an answer that is its own anchor.
-
-    Infinite for a loss that is not self-concordant, and where the rows do not hold the
-    intercepts.
-    """
-    concordance = state.objective.loss.self_concordance
-    if draft.measured is None or not isfinite(concordance):
-        return inf
-    if not np.array_equal(draft.theta, state.anchor):  # the sums are another point's
-        return inf
-    form = _joint_form(state) if state.lever is None else _separate_forms(state)
-    if form is None:
-        return inf
-    A, e, kappa = form.A, form.e, form.kappa
-    pull = norm_by_form(form, draft.measured.reshape(-1, state.objective.loss.outputs))
-    reach = sqrt(float(np.max((row_norm + kappa) ** 2 / A + 1.0 / e))) * SAFETY
-    floor = form_floor(A, e=e, kappa=kappa)
-    pull += gradient_error(state, draft, step=0.0) / sqrt(floor)
-    way = local_distance(pull * SAFETY, concordance * reach)
-    return way / sqrt(floor) * SAFETY
-
-
 class Form(NamedTuple):
     """The form that is below the Hessian: A |v|^2 + e |b + K v|^2.
 
@@ -147,6 +241,11 @@ def norm_by_form(form: Form, gradient: Matrix) -> float:
 def penalised_curvature(state: State) -> float:
     """Return A = f mu, the curvature of what is penalised, from below."""
     return max(0.0, state.scale - weight_error(state)) * state.objective.quadratic
+
+
+def intercept_form(state: State) -> Form | None:
+    """Return the form at an anchor that is the answer; None if rows hold too little."""
+    return _joint_form(state) if state.lever is None else _separate_forms(state)
 
 
 def _curvature_error(state: State) -> float:
