@@ -81,7 +81,7 @@ class TestImport:
             ("patient-1,email,ada", "one @"),
             ("patient-1,phone,020 7946 0958", "international form"),
             ("patient-1,Email,ada@example.org", "lower-case word"),
-            ("patient-1,email,sha256:00", "no SHA-256"),
+            ("patient-1,email,sha256:00", "not a SHA-256"),
             ("patient-1,email,", "a value is missing"),
             ("patient-1,,ada@example.org", "a value is missing"),
             (",email,ada@example.org", "empty"),

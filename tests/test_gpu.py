@@ -384,7 +384,7 @@ def test_devices_that_no_certificate_covers_are_refused(
 ) -> None:
     import torch
 
-    with pytest.raises(InvalidInput, match="no device of torch"):
+    with pytest.raises(InvalidInput, match="not a torch device"):
         devices.require_device("abacus")
     with monkeypatch.context() as patch:
         patch.setenv(devices.EMULATION, "1")

@@ -135,8 +135,8 @@ class OneVsRest:
         _require_classes(self.classes)
         if self.binary.outputs != 1:
             raise InvalidInput(
-                f"binary={self.binary!r}; give a loss of one output, which is told "
-                "each class from the rest"
+                f"binary={self.binary!r}; give a loss of one output, which "
+                "tells each class from the rest"
             )
 
     @property

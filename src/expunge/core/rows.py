@@ -108,7 +108,7 @@ class RowSource(ABC):
     def followed_by(self, added: "Rows") -> "RowSource":
         """Return the rows, and after them these, where a source takes in others."""
         raise Unsupported(
-            f"{type(self).__name__} take in no other rows; fit the model to rows in "
+            f"rows cannot be added to {type(self).__name__}; fit the model to rows in "
             "memory"
         )
 

@@ -137,7 +137,7 @@ def _spell(value: Any) -> str:
 def _utf16(name: Any) -> bytes:
     """Return what the names of fields are sorted by: their UTF-16 code units."""
     if not isinstance(name, str):
-        raise rfc8785.CanonicalizationError("a name that is no text")
+        raise rfc8785.CanonicalizationError("a name that is not text")
     return name.encode("utf-16-be")
 
 

@@ -64,7 +64,7 @@ UFUNCS = {
 
 
 class DeviceArray(NDArrayOperatorsMixin, Private):
-    """A tensor on a device, with the manners of an array. Private."""
+    """A tensor on a device that behaves like an array. Private."""
 
     __slots__ = ("tensor",)
 

@@ -44,7 +44,7 @@ def require_device(name: str) -> Any:
         device = torch.device(name)
     except RuntimeError as error:
         raise InvalidInput(
-            f"device={name!r} is no device of torch; give 'cuda', 'cuda:1' or 'cpu'"
+            f"device={name!r} is not a torch device; give 'cuda', 'cuda:1' or 'cpu'"
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise Unsupported(

@@ -185,15 +185,15 @@ class DeviceRows(Private, RowSource):
         named = np.asarray(places, dtype=np.intp)
         unique, n_places = np.unique(named), int(self._X.shape[0])
         if unique.size != named.size:
-            raise InvalidInput("a place is named twice; name each row once")
+            raise InvalidInput("a position is given twice; give each row once")
         if unique.size and not 0 <= unique[0] <= unique[-1] < n_places:
             raise InvalidInput(
-                f"a place is outside of 0 to {n_places - 1}; nothing was changed; "
-                "check the places"
+                f"a position is outside 0 to {n_places - 1}; nothing was changed; "
+                "check the positions"
             )
         if np.isin(unique, self._absent).any():
             raise InvalidInput(
-                "a place holds no row any more; nothing was changed; check the places"
+                "a position holds no row any more; nothing was changed; check them"
             )
         return load_torch().as_tensor(named, device=self._X.device)
 

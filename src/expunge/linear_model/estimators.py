@@ -112,7 +112,7 @@ class SoftmaxRegression(_Classifier):
     def _base_loss(self) -> Loss:
         if self.loss is not None:
             raise InvalidInput(
-                f"loss={self.loss!r}; softmax regression has its own, leave it out"
+                f"loss={self.loss!r}; softmax regression has its own; leave it out"
             )
         return Multinomial(2)
 
@@ -176,7 +176,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         del weight
         if self.classes is not None:
             raise InvalidInput(
-                f"classes={self.classes!r}; a regression has none, leave it out"
+                f"classes={self.classes!r}; a regression has none; leave it out"
             )
         self._n_targets = None if np.ndim(y) == 1 else int(np.shape(y)[1])
         return self._loss(), None

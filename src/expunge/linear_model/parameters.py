@@ -133,7 +133,7 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "C": Parameter(
             MAYBE_NUMBER,
             _is_maybe_number,
-            "In place of alpha, as scikit-learn has it: the sum of the losses counts C "
+            "Instead of alpha, as in scikit-learn: the sum of the losses counts C "
             "times, so that alpha = 1/(C W) with W the sum of the weights, and C stays "
             "fixed when rows are removed.",
         ),
@@ -436,7 +436,7 @@ def explain_failed_fit(estimator: Any, prepared: Prepared) -> Iterator[None]:
 
 
 def blame_columns(estimator: Any, rows: RowSource) -> str:
-    """Return which columns are far larger than the others, and the code that mends it.
+    """Return which columns are far larger than the others, and the code that fixes it.
 
     Empty if none is.
 

@@ -199,7 +199,7 @@ def weights_of(
     class_weight = estimator.class_weight
     if class_weight is not None and not is_classifier(estimator):
         raise InvalidInput(
-            f"class_weight={class_weight!r}; a regression has none, leave it out"
+            f"class_weight={class_weight!r}; a regression has none; leave it out"
         )
     return _weigh(y, weight, class_weight=class_weight)
 
@@ -246,7 +246,7 @@ def warn_without_budget() -> None:
     warnings.warn(
         "this model promises nothing: it forgets, but without a budget its releases "
         "carry no noise; pass budget=Budget(epsilon=1, delta=1e-5, sigma=0.3), for "
-        "example, to promise something about what they reveal (this is said once)",
+        "example, to promise something about what they reveal (shown once)",
         NoPromiseWarning,
         stacklevel=3,
     )

@@ -403,7 +403,7 @@ class PrivateModel(ChangesRows, Private):
         """Raise InvalidInput if these cannot be the remaining rows."""
         if len(rows) != self.n_samples - self.n_removed:
             raise InvalidInput(
-                "these are not the rows after the request; pass all that it leaves and "
+                "these are not the rows after the request; pass all that it keeps and "
                 "those that it adds"
             )
 

@@ -161,7 +161,7 @@ def _bisect(
 
 
 def _require_delta(delta: float) -> None:
-    """Refuse a delta that is no probability of failure."""
+    """Refuse a delta that is not a probability of failure."""
     if not 0.0 < delta < 1.0:
         raise InvalidInput(f"delta={delta}; it must lie strictly between 0 and 1")
 
@@ -389,7 +389,7 @@ class Budget:
         return replace(self, sigma=self.choice_sigma, choice_sigma=None)
 
     def __copy__(self) -> "Budget":
-        """Return the budget itself: a copy of a value is no second budget."""
+        """Return the budget itself: a copy of a value is not a second budget."""
         return self
 
     def __deepcopy__(self, memo: object) -> "Budget":

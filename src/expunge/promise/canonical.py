@@ -234,7 +234,7 @@ def freeze(value: Any) -> Any:
         return _freeze_text(value)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise ValueError("it must have words as keys")
+            raise ValueError("it must have strings as keys")
         return MappingProxyType({_freeze_text(k): freeze(value[k]) for k in value})
     if isinstance(value, list | tuple):
         return tuple(freeze(item) for item in value)

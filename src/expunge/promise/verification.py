@@ -295,7 +295,7 @@ def verify(
 
 
 def _require_kinds(certificate: object, record: object, *, radius: object) -> None:
-    """Raise InvalidInput for what is no certificate, no record or no number."""
+    """Raise InvalidInput unless these are a certificate, a record and a number."""
     if not isinstance(certificate, Certificate):
         raise InvalidInput(
             f"verify takes a Certificate and got {_name_type(certificate)}; pass "

@@ -210,8 +210,8 @@ def _read_hash(value: str, kind: str) -> str:
         if b64encode(raw).decode("ascii") == standard:
             return raw.hex()
     raise InvalidInput(
-        f"a hashed value of kind {kind} is no SHA-256: give 64 hexadecimal digits, or "
-        "43 characters in base64 and an optional ="
+        f"a hashed value of kind {kind} is not a SHA-256: give 64 hexadecimal digits, "
+        "or 43 characters in base64 and an optional ="
     )
 
 
