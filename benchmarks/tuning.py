@@ -30,7 +30,7 @@ from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.removal import state_size
 from expunge.selection.choice import Choice, Split, choose, folds_of
-from expunge.selection.evaluate import run_in_threads
+from expunge.selection.refine import run_in_threads
 from expunge.selection.tune import Tuning, retune, tune
 
 from .curve import Panel, draw_curves

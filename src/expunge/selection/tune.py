@@ -38,14 +38,7 @@ from ..removal.state import initial_state, keep_sums
 from ..removal.summary import summarise
 from ..wide import solver as wide_solver
 from .choice import Choice, Chooser, ErrorInterval, Split, pool_intervals
-from .evaluate import (
-    Evaluator,
-    Fits,
-    Place,
-    TuningAttempt,
-    refine,
-    run_in_threads,
-)
+from .evaluate import Evaluator, Fits, Place
 from .fold_models import (
     CandidateFit,
     FoldModel,
@@ -62,6 +55,7 @@ from .hessian_norm import (
     remaining_share,
 )
 from .loo import leave_one_out
+from .refine import TuningAttempt, refine, run_in_threads
 
 # Two or three rounds are usual, and ten were seen when the worst fifth of the rows was
 # removed. Beyond that, tuning from scratch is faster.
