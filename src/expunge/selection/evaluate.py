@@ -161,8 +161,11 @@ class Evaluator(Private):
         moves = np.array(list(map(largest_predictor_move, norms, steps)))
         large = np.flatnonzero(moves > SMALL_MOVE)
         if large.size:
-            loss = fits[0].state.objective.loss
-            moves[large] = measure_moves(loss, self.split, steps=steps[large])
+            loss, folds = fits[0].state.objective.loss, [fold for fold, _ in places]
+            found = measure_moves(loss, self.split, steps=steps[large])
+            # What a model does not train on is no part of its Hessian.
+            found[np.array(folds)[large], np.arange(large.size)] = 0.0
+            moves[large] = np.max(found, axis=0)
         return moves
 
 
@@ -189,12 +192,10 @@ def sum_over_rows(
     ]
 
 
-def measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Vector:
-    """Return how far each step moves any row's predictors."""
+def measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Matrix:
+    """Return how far each step moves the predictors of a row of each fold."""
     folds = map(split.validation, range(split.n_folds))
-    found = [largest_moves(loss, rows, steps=steps) for rows in folds]
-    largest: Vector = np.max(found, axis=0)
-    return largest
+    return np.array([largest_moves(loss, rows, steps=steps) for rows in folds])
 
 
 def _with_gradient(fit: CandidateFit, sums: ModelSums) -> Draft:

@@ -136,7 +136,7 @@ def _moved_together(attempt: TuningAttempt, far: Sequence[Place]) -> list[int]:
         state = next(fit.state for fit in ours if fit.origin == "shared")
         step = average_answers(ours) - state.anchor
         move = measure_moves(state.objective.loss, split, steps=step[None, :])
-        if count > 1 and move[0] > FAR_MOVE:
+        if count > 1 and move.max() > FAR_MOVE:
             called.append(candidate)
     return called
 
