@@ -13,7 +13,9 @@ validation rows and g its gradient in theta, convexity gives
 
 and a bounded slope gives |V(theta*) - V(theta)| <= k1 rho sum w |x|. The gradient of
 the sum is much shorter than the sum of the gradients, which cancel where a model fits.
-The same holds in the norm of the Hessian, with |g| and |x| in that of its inverse.
+The same holds in the norm of the Hessian, with |g| and |x| in that of its inverse. And
+the first-order term g.(theta* - theta) is known in part: by the Newton step, up to |g|
+times the error of that step.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,12 +25,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..core.arrays import UNIT_ROUNDOFF, Matrix, Vector, norm
+from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Matrix, Vector, norm
 from ..core.losses import Loss
 from ..core.rows import Rows
 from ..core.sums import largest_moves, slopes_at_each
 from ..core.values import UNDERFLOW, Private
-from ..promise.radius import inverse_norm, strong_convexity
+from ..promise.radius import inverse_norm_by, strong_convexity
 from ..promise.rounding import prediction_error
 from ..removal import Draft, State
 from .choice import ErrorInterval, Split
@@ -248,15 +250,35 @@ def bound_validation_loss(
     rounding = ulps * value + steep * off + hidden
     first = (norm(slopes) + error) * distance.radius
     second = sizes.square * distance.radius * distance.radius
+    fall, spread = 0.0, inf
     if isfinite(distance.local_radius):
         z = distance.factor.solve(slopes)
-        length = inverse_norm(state, slopes, floor=distance.floor, z=z)
+        length = inverse_norm_by(state, slopes, z=z, floor=distance.floor).length
         length += error / sqrt(distance.floor)
         first = min(first, distance.norm_ratio * length * distance.local_radius)
         moved = distance.local_radius * distance.norm_ratio
         second = min(second, moved * distance.leverage * moved)
+        fall, spread = _along_step(distance, slopes, length=length, error=error)
     second *= 0.5 * k2
     bound = loss.slope_bound * sizes.norm * distance.radius
-    low = value - min(first, bound) - rounding
-    high = value + min(first + second, bound) + rounding
-    return ErrorInterval(max(low, 0.0), value, high)
+    least = max(-min(first, bound), fall - spread)
+    most = min(bound, min(first, fall + spread) + second)
+    low, high = value + least - rounding, value + most + rounding
+    middle = min(max(value + fall, low, 0.0), high)
+    return ErrorInterval(max(low, 0.0), middle, high)
+
+
+def _along_step(
+    distance: DistanceBound, slopes: Vector, *, length: float, error: float
+) -> tuple[float, float]:
+    """Return g.D as the Newton step estimates it, and how far that may be off.
+
+    ``slopes`` are g up to ``error``, and ``length`` bounds |g| in the norm of H_U^-1.
+    """
+    if not isfinite(distance.step_error):
+        return 0.0, inf
+    step = distance.step
+    ulps = 2.0 * UNIT_ROUNDOFF * (step.size + 2)
+    spread = length * distance.step_error + error * distance.radius
+    spread += ulps * norm(slopes) * norm(step) + UNDERFLOW
+    return float(slopes @ step), spread * SAFETY

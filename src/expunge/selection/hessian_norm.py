@@ -13,6 +13,15 @@ for a loss whose third derivative is at most c times the second
 than E |theta* - theta|, and the curvature falls by at most the exponential of c times
 that.
 
+The way D = theta* - theta is not only short, its direction is known too. Without a
+kink, r = -H' D for the mean H' of the Hessians on that way. They all lie between
+e^-b H_U and e^b H_U, b being c times how far predictors move from the anchor to theta
+and on to theta*. So D is close to the Newton step -H_U^-1 r: in the norm of H_U,
+
+    |D + H_U^-1 r|  <=  (e^b - 1) |r|_{H_U^-1} ,
+
+which is a small part of |D| where b is small.
+
 E and the leverages take a pass of O(n d^2), so they are computed once per candidate,
 with the Hessian H_A of all rows. A fold's own Hessian is H_U >= kappa H_A, also after a
 removal; a Cholesky factor of the difference proves that. E then grows by at most
@@ -23,7 +32,7 @@ folds, or fewer, so one test for each candidate proves how much of kappa it can 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import exp, expm1, inf, isfinite, sqrt
 
 import numpy as np
 
@@ -37,7 +46,7 @@ from ..promise.local_radius import local_distance
 from ..promise.radius import (
     curvature_floor,
     half_exponential,
-    inverse_norm,
+    inverse_norm_by,
     residual_radius,
     split_length,
     strong_convexity,
@@ -118,6 +127,10 @@ class DistanceBound(Private):
         A bound on the validation rows' sum w |x|^2 in the norm of H_U^-1.
     factor
         Factor of H_U, used to solve with; no bound trusts it.
+    step
+        A guess at the way from the draft to the minimiser: the Newton step.
+    step_error
+        Bounds how far that guess is off, in the norm of H_U; infinite if unknown.
     """
 
     radius: float
@@ -126,6 +139,8 @@ class DistanceBound(Private):
     floor: float
     leverage: float
     factor: SymmetricFactor
+    step: Vector
+    step_error: float
 
 
 def measure_hessian_norm(state: State, folds: Sequence[Rows]) -> HessianNorm:
@@ -262,15 +277,23 @@ def bound_distance(
     euclidean = residual_radius(state, draft) if penalised else inf
     c = state.objective.loss.self_concordance
     if not (isfinite(c) and floor > 0.0):
-        return DistanceBound(euclidean, inf, inf, floor, inf, geometry.factor)
+        nowhere = np.zeros_like(draft.theta)
+        return DistanceBound(
+            euclidean, inf, inf, floor, inf, geometry.factor, nowhere, inf
+        )
     assert draft.measured is not None
     s = draft.theta - state.anchor
     size, R = norm(s), state.scales.row_norm
-    ratio = half_exponential(c * (geometry.move + prediction_error(state, s) * R))
+    fade = c * (geometry.move + prediction_error(state, s) * R)
+    ratio = half_exponential(fade)
     z = geometry.factor.solve(draft.measured)
-    pull = inverse_norm(state, draft.measured, floor=floor, z=z)
-    pull += gradient_error(state, draft, step=size) / sqrt(floor)
-    radius = _local_radius(ratio * pull * SAFETY, c * ratio * geometry.longest_row)
+    length = inverse_norm_by(state, draft.measured, z=z, floor=floor)
+    rounding = gradient_error(state, draft, step=size) / sqrt(floor)
+    pull, reach = length.length + rounding, c * ratio * geometry.longest_row
+    radius = _local_radius(ratio * pull * SAFETY, reach)
+    step_error = inf
+    if state.objective.smooth and isfinite(radius):
+        step_error = _excess(fade, reach * radius) * pull + length.miss + rounding
     return DistanceBound(
         radius=min(euclidean, radius * ratio / sqrt(floor) + UNDERFLOW),
         local_radius=radius,
@@ -278,7 +301,22 @@ def bound_distance(
         floor=floor,
         leverage=geometry.leverage,
         factor=geometry.factor,
+        step=-z,
+        step_error=step_error * SAFETY,
     )
+
+
+def _excess(fade: float, further: float) -> float:
+    """Return a bound on the norm of 1 - H_U^(1/2) H'^-1 H_U^(1/2).
+
+    The Hessian on the way t D lies within e^(fade + further t) of H_U. Their mean H' is
+    at least e^-fade (1 - e^-b) / b of it, b = further, and b / (1 - e^-b) is at most
+    1 + b/2 + b^2/12. H' may exceed H_U by the same factor, where less is lost.
+    """
+    if not fade < 700.0:
+        return inf
+    longer = further * (0.5 + further / 12.0)
+    return (expm1(fade) + exp(fade) * longer) * SAFETY
 
 
 def largest_predictor_move(hessian_norm: HessianNorm, s: Vector) -> float:
