@@ -108,8 +108,8 @@ class Evaluator(Private):
     @classmethod
     def of(cls, split: Split, hessian_norms: Sequence[HessianNorm]) -> "Evaluator":
         """Return the evaluator of these rows."""
-        folds = map(split.validation, range(split.n_folds))
-        return cls(split, tuple(map(ValidationSizes.of, folds)), tuple(hessian_norms))
+        sizes = map(ValidationSizes.of, split.by_fold())
+        return cls(split, tuple(sizes), tuple(hessian_norms))
 
     def evaluate(
         self, fits: Fits, places: Collection[Place]
@@ -196,7 +196,7 @@ def sum_over_rows(
 
 def measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Matrix:
     """Return how far each step moves the predictors of a row of each fold."""
-    folds = map(split.validation, range(split.n_folds))
+    folds = split.by_fold()
     return np.array([largest_moves(loss, rows, steps=steps) for rows in folds])
 
 

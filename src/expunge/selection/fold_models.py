@@ -269,7 +269,7 @@ def reanchor_together(
 ) -> SharedAnchor:
     """Return one candidate's fits, all anchored at the mean of their answers.
 
-    ``folds`` are the rows that remain in each fold.
+    ``folds`` are the rows of each fold; those that left have weight zero.
     """
     state = fits[0].state
     objective = state.objective.after(state.kept)
@@ -277,7 +277,7 @@ def reanchor_together(
     summaries = {
         fold: summarise(objective, rows, theta=point, moment=False)
         for fold, rows in enumerate(folds)
-        if len(rows)
+        if rows.total_weight > 0.0
     }
 
     def reanchor(fold: int) -> CandidateFit | None:

@@ -184,9 +184,8 @@ def remaining_share(
 
     ``before`` is one that held before a removal, and ``cost`` what that may cost of it.
     """
-    left = before - cost
-    if left > 0.0 and left >= min(GOOD_KAPPA, SMALL_LOSS * before):
-        return left
+    if cost <= affordable_cost(before):
+        return before - cost
     if not hessian_norm.floor > 0.0:
         return 0.0
     H = state.smooth_hessian()
@@ -196,13 +195,18 @@ def remaining_share(
         return _is_positive(weighted_sum([(1.0, H), (-kappa, hessian_norm.hessian)]))
 
     if before:
-        # Costs add up to more than what was lost, so kappa may be larger than before.
-        likely = KAPPAS[: bisect_left(KAPPAS, before) + 2]
+        # Costs add up to more than what was lost: a little above may hold again.
+        likely = KAPPAS[: bisect_left(KAPPAS, before) + 1]
         found = next(filter(holds, reversed(likely)), 0.0)
     else:
         found = _find_largest(KAPPAS, holds)
     # Since H_A >= floor, the test's error costs error / floor of kappa.
     return max(0.0, found - error / hessian_norm.floor)
+
+
+def affordable_cost(kappa: float) -> float:
+    """Return how much of kappa a removal may cost without a new test."""
+    return kappa - min(GOOD_KAPPA, SMALL_LOSS * kappa) if kappa else -inf
 
 
 def _find_largest(values: Sequence[float], holds: Callable[[float], bool]) -> float:
@@ -223,6 +227,7 @@ def cost_of_removal(
     *,
     after: Sequence[State],
     steepest: SymmetricMatrix,
+    most: float,
 ) -> float:
     """Return a share of H_A that no fold's H_U loses more than, or infinity.
 
@@ -235,8 +240,11 @@ def cost_of_removal(
     steepest
         A bound on what the removed rows add to the Hessian of the loss, not divided
         by any weight.
+    most
+        A larger share would serve nobody.
     """
-    if not hessian_norm.floor > 0.0:
+    costs = [cost for cost in COSTS if cost <= most]
+    if not costs or not hessian_norm.floor > 0.0:
         return inf
     pairs = list(zip(before, after, strict=True))
     share = SAFETY / min(state.anchor_weight for state in before)
@@ -246,7 +254,7 @@ def cost_of_removal(
     n_removed = max(old.n_rows - new.n_rows for old, new in pairs)
     error = _test_error(lost, hessian_norm, n_terms=n_removed)
     error += max(map(hessian_error, after))
-    for cost in COSTS:
+    for cost in costs:
         if _is_positive(weighted_sum([(cost, hessian_norm.hessian), (-1.0, lost)])):
             return cost + error / hessian_norm.floor
     return inf

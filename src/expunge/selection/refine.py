@@ -53,7 +53,13 @@ WORN = 0.02
 def run_in_threads(
     work: Callable[[Task], Result], tasks: Iterable[Task]
 ) -> list[Result]:
-    """Return the result of each task, in order, computed in threads."""
+    """Return the result of each task, in order, computed in threads.
+
+    For work of milliseconds: a thread takes a tenth of one to start.
+    """
+    tasks = list(tasks)
+    if len(tasks) < 2:
+        return list(map(work, tasks))
     with ThreadPoolExecutor() as pool:
         return list(pool.map(work, tasks))
 
@@ -103,7 +109,7 @@ def refine(attempt: TuningAttempt, candidates: Collection[int]) -> TuningAttempt
     lost = [place for place in alone if _is_lost(fits[place])]
     near = [place for place in alone if place not in lost]
     after = _step_if_shorter(
-        attempt, near, step=lambda place: step_from_answer(fits[place])
+        attempt, near, step=lambda place: step_from_answer(fits[place]), run=map
     )
     stuck = [place for place in near if after[place] is fits[place]]
     again = _stuck_together(attempt, stuck)
@@ -179,13 +185,13 @@ def _reanchor_together(
     if not candidates:
         return attempt
     split = evaluator.split
-    folds, remaining = range(split.n_folds), split.remaining_by_fold()
+    folds, rows = range(split.n_folds), split.by_fold()
 
     def reanchor(candidate: int) -> tuple[SharedAnchor, HessianNorm]:
         ours = [fits[fold, candidate] for fold in folds]
-        anchor = reanchor_together(ours, remaining)
+        anchor = reanchor_together(ours, rows)
         if any(map(_is_worn, ours)):
-            return anchor, measure_hessian_norm(anchor.full_fit, remaining)
+            return anchor, measure_hessian_norm(anchor.full_fit, rows)
         return anchor, evaluator.hessian_norms[candidate]
 
     anchors = dict(zip(candidates, run_in_threads(reanchor, candidates), strict=True))
@@ -216,7 +222,7 @@ def _reanchor_or_solve(attempt: TuningAttempt, stuck: Sequence[Place]) -> Fits:
     def solve(place: Place) -> CandidateFit:
         return solve_again(fits[place], split.training(place[0]))
 
-    after = _step_if_shorter(attempt, stuck, step=reanchor)
+    after = _step_if_shorter(attempt, stuck, step=reanchor, run=run_in_threads)
     left = [place for place in stuck if after[place] is fits[place]]
     after |= zip(left, run_in_threads(solve, left), strict=True)
     return attempt.evaluator.evaluate(after, left)
@@ -227,8 +233,12 @@ def _step_if_shorter(
     places: Sequence[Place],
     *,
     step: Callable[[Place], CandidateFit],
+    run: Callable[..., Iterable[CandidateFit]],
 ) -> dict[Place, CandidateFit]:
-    """Return the fits, those at ``places`` after a step if it shrinks the gradient."""
+    """Return the fits, those at ``places`` after a step if it shrinks the gradient.
+
+    ``run`` maps the step over the places: ``map``, or threads if it takes long.
+    """
     fits = attempt.fits
 
     def try_step(place: Place) -> CandidateFit:
@@ -237,7 +247,7 @@ def _step_if_shorter(
         return fits[place]
 
     tried = dict(fits)
-    tried |= zip(places, run_in_threads(try_step, places), strict=True)
+    tried |= zip(places, run(try_step, places), strict=True)
     stepped = [place for place in places if tried[place] is not fits[place]]
     tried = attempt.evaluator.evaluate(tried, stepped)
     for place in stepped:

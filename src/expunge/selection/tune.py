@@ -50,6 +50,7 @@ from .fold_models import (
 )
 from .hessian_norm import (
     HessianNorm,
+    affordable_cost,
     cost_of_removal,
     measure_hessian_norm,
     remaining_share,
@@ -134,7 +135,7 @@ def tune(
         What runs the models of the folds; threads of this process if not given.
     """
     require_training(split, InvalidInput)
-    everyone, by_fold = split.training(None), split.remaining_by_fold()
+    everyone, by_fold = split.training(None), split.by_fold()
     full: list[CandidateFit] = []
     for objective in objectives:
         start = full[-1].draft.theta if full else None
@@ -291,6 +292,7 @@ def _keep_kappas(
             [model.state for model in ours],
             after=[fit.state for fit in theirs],
             steepest=steepest,
+            most=max(affordable_cost(model.kappa or 0.0) for model in ours),
         )
         for hessian_norm, ours, theirs in zip(norms, models, fits, strict=True)
     ]
