@@ -209,8 +209,11 @@ def gram_product(Z: Matrix, v: Vector) -> Vector:
 
 
 def _add(terms: Sequence[tuple[float, Symmetric]]) -> Symmetric:
-    lower = sum(factor * matrix.lower for factor, matrix in terms)
-    return Symmetric(np.asfortranarray(lower))
+    (factor, first), *others = terms
+    lower = np.asfortranarray(factor * first.lower)
+    for factor, matrix in others:
+        lower += factor * matrix.lower
+    return Symmetric(lower)
 
 
 def _apply(

@@ -415,10 +415,8 @@ def _join(etas: Matrix) -> Vector:
 
 def _lift_each(rows: Rows, slopes: Matrix) -> Matrix:
     """Return sum w x slope' for the slopes at each theta, flattened row by row."""
-    if slopes.ndim == 2 and sparse.issparse(rows.X):
-        return np.asarray((transpose(rows.X) @ (slopes * rows.weight).T).T)
     if slopes.ndim == 2:
-        return np.asarray((slopes * rows.weight) @ rows.X)
+        return np.asarray((transpose(rows.X) @ (slopes * rows.weight).T).T)
     a, _, k = slopes.shape
     table = (slopes * rows.weight[:, None]).transpose(1, 0, 2)
     lifted = np.asarray(transpose(rows.X) @ table.reshape(len(rows), a * k))
