@@ -270,7 +270,7 @@ def test_nothing_but_the_chosen_path_is_kept_between_requests() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_leave_all_states_as_they_leave_one(kind: str) -> None:
     each = KINDS[kind]()
-    states = each.tuned().full_fits
+    states = [model.state for model in each.tuned().fold_models[0]]
     for gone in removals(each, seed=1).values():
         removed = each.split.rows.take(gone)
         for found, state in zip(drop_from_each(states, removed), states, strict=True):

@@ -292,7 +292,7 @@ def reanchor_together(
     return SharedAnchor(fresh, make_state(merge_summaries(list(summaries.values()))))
 
 
-def average_answers(fits: Sequence[CandidateFit]) -> Vector:
+def average_answers(fits: Sequence[CandidateFit | FoldModel]) -> Vector:
     """Return the mean of the fits' answers."""
     point: Vector = np.mean([fit.draft.theta for fit in fits], axis=0)
     return point

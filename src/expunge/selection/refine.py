@@ -18,7 +18,6 @@ from typing import TypeVar
 
 from ..core.values import Private
 from ..private_model.answers import REFUSALS
-from ..removal import State
 from .evaluate import Evaluator, Fits, Place, measure_moves
 from .fold_models import (
     CandidateFit,
@@ -66,27 +65,23 @@ def run_in_threads(
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TuningAttempt(Private):
-    """All fits of a request, what evaluates them, and each candidate's full fit."""
+    """All fits of a request, and what evaluates them."""
 
     fits: Fits
     evaluator: Evaluator
-    full_fits: tuple[State, ...]
 
     def with_candidates(
         self, candidates: Collection[int], other: "TuningAttempt"
     ) -> "TuningAttempt":
         """Return the attempt with another one's models of these candidates."""
-        taken = [place in candidates for place in range(len(self.full_fits))]
-        full_fits = zip(taken, self.full_fits, other.full_fits, strict=True)
         ours, theirs = self.evaluator.hessian_norms, other.evaluator.hessian_norms
-        norms = zip(taken, ours, theirs, strict=True)
+        norms = [
+            theirs[place] if place in candidates else ours[place]
+            for place in range(len(ours))
+        ]
         return TuningAttempt(
-            {p: (other if taken[p[1]] else self).fits[p] for p in self.fits},
-            replace(
-                self.evaluator,
-                hessian_norms=tuple(b if other_one else a for other_one, a, b in norms),
-            ),
-            tuple(b if other_one else a for other_one, a, b in full_fits),
+            {p: (other if p[1] in candidates else self).fits[p] for p in self.fits},
+            replace(self.evaluator, hessian_norms=tuple(norms)),
         )
 
 
@@ -195,10 +190,10 @@ def _reanchor_together(
         return anchor, evaluator.hessian_norms[candidate]
 
     anchors = dict(zip(candidates, run_in_threads(reanchor, candidates), strict=True))
-    full_fits, hessian_norms = list(attempt.full_fits), list(evaluator.hessian_norms)
+    hessian_norms = list(evaluator.hessian_norms)
     after, training = dict(fits), cache(split.training)
     for candidate, (anchor, hessian_norm) in anchors.items():
-        full_fits[candidate], hessian_norms[candidate] = anchor.full_fit, hessian_norm
+        hessian_norms[candidate] = hessian_norm
         for fold in folds:
             fit, new = fits[fold, candidate], anchor.fits[fold]
             if fit.solved:
@@ -209,7 +204,7 @@ def _reanchor_together(
     evaluator = replace(evaluator, hessian_norms=tuple(hessian_norms))
     places = [(fold, candidate) for fold in folds for candidate in candidates]
     evaluated = evaluator.evaluate(after, places)
-    return TuningAttempt(evaluated, evaluator, tuple(full_fits))
+    return TuningAttempt(evaluated, evaluator)
 
 
 def _reanchor_or_solve(attempt: TuningAttempt, stuck: Sequence[Place]) -> Fits:
