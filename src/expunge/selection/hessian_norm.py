@@ -57,7 +57,7 @@ from ..removal import Draft, State
 # Values tried for kappa. Only logarithms depend on it, so coarse steps will do.
 KAPPAS = (1e-3, 1e-2, 0.05, 0.2, 0.4, 0.6, 0.8)
 # Values tried for what a removal costs.
-COSTS = (0.03, 0.1)
+COSTS = (0.03, 0.1, 0.2)
 # A removal that leaves this much of kappa, or this share of it, calls for no new test.
 GOOD_KAPPA, SMALL_LOSS = 0.4, 0.9
 

@@ -33,16 +33,15 @@ from .hessian_norm import HessianNorm, measure_hessian_norm
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# A step that leaves more than this share of the gradient calls for a costlier one.
-CONTRACTION = 0.5
-# The same for a step of all folds together, which costs less.
-SHARED_CONTRACTION = 0.75
+# A step that leaves more than this share of the gradient calls for a costlier one. Slow
+# progress will do: a new Hessian costs as much as twenty chord steps.
+CONTRACTION = 0.75
 # Fits are refined if their error bound exceeds this share of the widest one.
 WIDE = 0.1
 # If norms change by more than this between anchor and answer, or predictors by more,
 # a Hessian nearby is worth a pass.
-FAR = 4.0
-FAR_MOVE = 2.8
+FAR = 6.0
+FAR_MOVE = 3.6
 # If norms may have changed by more than this, a bound takes a Hessian at the answer.
 LOST = 20.0
 # Below this share of H_A, the Hessian norm is measured again.
@@ -160,7 +159,7 @@ def _reanchor_if_shorter(
     better = [
         candidate
         for candidate in candidates
-        if length(after, candidate) < SHARED_CONTRACTION * length(attempt, candidate)
+        if length(after, candidate) < CONTRACTION * length(attempt, candidate)
     ]
     return attempt.with_candidates(better, after), better
 

@@ -59,9 +59,9 @@ from .hessian_norm import (
 from .loo import leave_one_out
 from .refine import TuningAttempt, refine, run_in_threads
 
-# Two or three rounds are usual, and ten were seen when the worst fifth of the rows was
-# removed. Beyond that, tuning from scratch is faster.
-ROUNDS = 15
+# Two or three rounds are usual, and fourteen were seen when the worst fifth of the rows
+# was removed. Far beyond that, tuning from scratch is faster.
+ROUNDS = 20
 
 
 @stored
