@@ -220,22 +220,29 @@ def inverse_norm(state: State, v: Vector, *, floor: float) -> float:
     size, unit = split_length(v)
     if size == 0.0 or floor <= 0.0:
         return inf if size else 0.0
-    z = approximate_solution(state, unit)
-    return size * inverse_norm_by(state, unit, z=z, floor=floor).length
+    z, error = approximate_solution(state, unit), matrix_error(state)
+    found = inverse_norm_by(state, unit, z=z, floor=floor, error=error)
+    return size * found.length
 
 
-def inverse_norm_by(state: State, v: Vector, *, z: Vector, floor: float) -> InverseNorm:
+def matrix_error(state: State) -> float:
+    """Return the error of a product with the kept H_U, over the vector's norm."""
+    return hessian_error(state) + product_error(state)
+
+
+def inverse_norm_by(
+    state: State, v: Vector, *, z: Vector, floor: float, error: float
+) -> InverseNorm:
     """Return bounds by a z near H_U^-1 v, for a positive floor.
 
     |v|^2 <= v'z + |v - H_U z| |v| / floor for *any* z, so that it does not matter
-    how well z solves H_U z = v.
+    how well z solves H_U z = v. ``error`` is the state's ``matrix_error``.
     """
     size, v = split_length(v)
     if size == 0.0:
         return InverseNorm(0.0, inf if z.any() else 0.0)
     z = z / size
-    left = norm(v - state.hessian_operator()(z))
-    left += (hessian_error(state) + product_error(state)) * norm(z)
+    left = norm(v - state.hessian_operator()(z)) + error * norm(z)
     square = max(float(v @ z), 0.0) + left / floor
     length = min(sqrt(square), 1.0 / sqrt(floor))
     return InverseNorm(size * length * SAFETY, size * left / sqrt(floor) * SAFETY)

@@ -30,7 +30,7 @@ from ..core.losses import Loss
 from ..core.rows import Rows
 from ..core.sums import largest_moves, slopes_at_each
 from ..core.values import UNDERFLOW, Private
-from ..promise.radius import inverse_norm_by, strong_convexity
+from ..promise.radius import matrix_error, strong_convexity
 from ..promise.rounding import prediction_error
 from ..removal import Draft, State
 from .choice import ErrorInterval, Split
@@ -143,6 +143,7 @@ class Evaluator(Private):
             floor=max(strong_convexity(state), kappa * hessian_norm.floor),
             longest_row=hessian_norm.longest_row / sqrt(kappa) if kappa else inf,
             leverage=hessian_norm.leverages[fold] / kappa if kappa else inf,
+            error=matrix_error(state),
         )
         distance = bound_distance(state, fit.draft, geometry=geometry)
         loss = bound_validation_loss(
@@ -252,13 +253,13 @@ def bound_validation_loss(
     second = sizes.square * distance.radius * distance.radius
     fall, spread = 0.0, inf
     if isfinite(distance.local_radius):
-        z = distance.factor.solve(slopes)
-        length = inverse_norm_by(state, slopes, z=z, floor=distance.floor).length
-        length += error / sqrt(distance.floor)
-        first = min(first, distance.norm_ratio * length * distance.local_radius)
+        geometry = distance.geometry
+        length = geometry.inverse_norm(state, slopes, z=geometry.factor.solve(slopes))
+        size = length.length + error / sqrt(geometry.floor)
+        first = min(first, distance.norm_ratio * size * distance.local_radius)
         moved = distance.local_radius * distance.norm_ratio
-        second = min(second, moved * distance.leverage * moved)
-        fall, spread = _along_step(distance, slopes, length=length, error=error)
+        second = min(second, moved * geometry.leverage * moved)
+        fall, spread = _along_step(distance, slopes, length=size, error=error)
     second *= 0.5 * k2
     bound = loss.slope_bound * sizes.norm * distance.radius
     least = max(-min(first, bound), fall - spread)

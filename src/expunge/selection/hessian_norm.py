@@ -44,6 +44,7 @@ from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import NotPositiveDefinite
 from ..promise.local_radius import local_distance
 from ..promise.radius import (
+    InverseNorm,
     curvature_floor,
     half_exponential,
     inverse_norm_by,
@@ -100,6 +101,8 @@ class FoldGeometry(Private):
     longest_row, leverage
         Bounds in the norm of H_U^-1: on every remaining row, and on the weighted sum of
         squares over the validation rows.
+    error
+        The error of a product with the kept H_U, over the vector's norm.
     """
 
     factor: SymmetricFactor
@@ -107,6 +110,11 @@ class FoldGeometry(Private):
     floor: float
     longest_row: float
     leverage: float
+    error: float
+
+    def inverse_norm(self, state: State, v: Vector, *, z: Vector) -> InverseNorm:
+        """Return bounds on |v| in the norm of H_U^-1, by a z near H_U^-1 v."""
+        return inverse_norm_by(state, v, z=z, floor=self.floor, error=self.error)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -121,12 +129,8 @@ class DistanceBound(Private):
         In the norm of the Hessian at the draft; infinite where that is unknown.
     norm_ratio
         Bounds the norm in the inverse of the Hessian at the draft over that in H_U^-1.
-    floor
-        A lower bound on the smallest eigenvalue of H_U.
-    leverage
-        A bound on the validation rows' sum w |x|^2 in the norm of H_U^-1.
-    factor
-        Factor of H_U, used to solve with; no bound trusts it.
+    geometry
+        What the bounds rest on.
     step
         A guess at the way from the draft to the minimiser: the Newton step.
     step_error
@@ -136,9 +140,7 @@ class DistanceBound(Private):
     radius: float
     local_radius: float
     norm_ratio: float
-    floor: float
-    leverage: float
-    factor: SymmetricFactor
+    geometry: FoldGeometry
     step: Vector
     step_error: float
 
@@ -286,16 +288,14 @@ def bound_distance(
     c = state.objective.loss.self_concordance
     if not (isfinite(c) and floor > 0.0):
         nowhere = np.zeros_like(draft.theta)
-        return DistanceBound(
-            euclidean, inf, inf, floor, inf, geometry.factor, nowhere, inf
-        )
+        return DistanceBound(euclidean, inf, inf, geometry, nowhere, inf)
     assert draft.measured is not None
     s = draft.theta - state.anchor
     size, R = norm(s), state.scales.row_norm
     fade = c * (geometry.move + prediction_error(state, s) * R)
     ratio = half_exponential(fade)
     z = geometry.factor.solve(draft.measured)
-    length = inverse_norm_by(state, draft.measured, z=z, floor=floor)
+    length = geometry.inverse_norm(state, draft.measured, z=z)
     rounding = gradient_error(state, draft, step=size) / sqrt(floor)
     pull, reach = length.length + rounding, c * ratio * geometry.longest_row
     radius = _local_radius(ratio * pull * SAFETY, reach)
@@ -306,9 +306,7 @@ def bound_distance(
         radius=min(euclidean, radius * ratio / sqrt(floor) + UNDERFLOW),
         local_radius=radius,
         norm_ratio=ratio,
-        floor=floor,
-        leverage=geometry.leverage,
-        factor=geometry.factor,
+        geometry=geometry,
         step=-z,
         step_error=step_error * SAFETY,
     )
