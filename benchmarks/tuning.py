@@ -30,7 +30,7 @@ from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.removal import state_size
 from expunge.selection.choice import Choice, Split, choose, folds_of
-from expunge.selection.evaluate import run_in_threads
+from expunge.selection.refine import run_in_threads
 from expunge.selection.tune import Tuning, retune, tune
 
 from .curve import Panel, draw_curves
@@ -190,8 +190,8 @@ def compare_with_tuning(problem: Problem) -> Section:
     """Run all batches on one problem."""
     progress(f"{problem.name}: tuning")
     tuning = tune(problem.objectives, problem.split, choose=choose)
-    anchor = tuning.full_fits[tuning.choice.chosen].anchor
-    todo = list(batches(problem, anchor))
+    chosen = problem.objectives[tuning.choice.chosen]
+    todo = list(batches(problem, minimise(chosen, problem.rows).theta))
     outcomes = []
     for place, batch in enumerate(todo):
         progress(f"{problem.name}: batch {place + 1} of {len(todo)}")
@@ -204,13 +204,12 @@ def compare_with_tuning(problem: Problem) -> Section:
 def memory(problem: Problem, tuning: Tuning) -> str:
     """Return what is kept between requests, in units of a d x d matrix."""
     states = [model.state for models in tuning.fold_models for model in models]
-    numbers = sum(map(state_size, (*states, *tuning.full_fits)))
+    numbers = sum(map(state_size, states))
     numbers += sum(each.hessian.n_numbers for each in tuning.hessian_norms)
     d = problem.rows.X.shape[1]
-    n_models = len(states) + len(tuning.full_fits)
     return (
         f"kept beside the rows: {number(numbers / d**2)} matrices of {d} x {d} for "
-        f"{n_models} models"
+        f"{len(states)} models"
     )
 
 

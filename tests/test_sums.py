@@ -2,6 +2,7 @@
 """Sums over rows: the same quantity by every route, added in the stated order."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import ceil, fsum, inf, log2
 from typing import Any
@@ -230,6 +231,16 @@ def test_curvature_of_several_models_is_that_of_each(name: str, kind: Any) -> No
         hessian = sums.loss_hessian(loss, rows, theta=each).dense()
         square = _square(root, loss)
         np.testing.assert_allclose(square, hessian, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_without_weight_move_nothing() -> None:
+    loss, rows, theta = _case("logistic", np.asarray)
+    farthest = int(np.argmax(np.abs(rows.X @ theta)))
+    weight = np.where(np.arange(len(rows)) == farthest, 0.0, rows.weight)
+    left = replace(rows, weight=weight)
+    found = sums.largest_moves(loss, left, steps=theta[None, :])
+    assert found[0] == sums.largest_move(loss, left, step=theta)
+    assert found[0] < sums.largest_moves(loss, rows, steps=theta[None, :])[0]
 
 
 def test_move_that_is_no_number_may_be_of_any_length() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -269,7 +270,7 @@ def test_nothing_but_the_chosen_path_is_kept_between_requests() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_leave_all_states_as_they_leave_one(kind: str) -> None:
     each = KINDS[kind]()
-    states = each.tuned().full_fits
+    states = [model.state for model in each.tuned().fold_models[0]]
     for gone in removals(each, seed=1).values():
         removed = each.split.rows.take(gone)
         for found, state in zip(drop_from_each(states, removed), states, strict=True):
@@ -296,15 +297,14 @@ def test_split_wants_rows_by_fold() -> None:
         Split.of(each.split.rows, np.arange(len(each.split.rows))[::-1], n_folds=FOLDS)
 
 
-@pytest.mark.parametrize("part", ["local_radius", "radius"])
+@pytest.mark.parametrize("part", ["local_radius", "radius", "step_error"])
 def test_intervals_break_without_a_part_of_the_distance_bound(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mutant(state: State, draft: Draft, *, geometry: FoldGeometry) -> DistanceBound:
         bound = bound_distance(state, draft, geometry=geometry)
-        if part == "local_radius":
-            return replace(bound, local_radius=0.0)
-        return replace(bound, radius=0.0)
+        changes: dict[str, Any] = {part: 0.0}
+        return replace(bound, **changes)
 
     each = KINDS["logistic"]()
     tuning = each.tuned()
@@ -318,6 +318,33 @@ def test_intervals_break_without_a_part_of_the_distance_bound(
             for interval, error in zip(found, truth, strict=True)
         )
     assert broken > 0
+
+
+@pytest.mark.parametrize("kind", ["logistic", "squared", "one against the rest"])
+def test_newton_step_leads_to_the_minimiser_up_to_its_error(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[State, Draft, DistanceBound]] = []
+
+    def listen(state: State, draft: Draft, *, geometry: FoldGeometry) -> DistanceBound:
+        bound = bound_distance(state, draft, geometry=geometry)
+        found.append((state, draft, bound))
+        return bound
+
+    each = KINDS[kind]()
+    tuning = each.tuned()
+    monkeypatch.setattr(evaluate, "bound_distance", listen)
+    for gone in removals(each, seed=2).values():
+        found.clear()
+        each.retuned(tuning, gone)
+        after, n_candidates = each.split.without(gone), len(each.objectives)
+        # The first evaluation is of all folds and candidates, in order.
+        for place, (state, draft, bound) in enumerate(found[: FOLDS * n_candidates]):
+            rows = after.training(place // n_candidates)
+            theta = minimise(state.objective, rows, start=draft.theta).theta
+            off = theta - draft.theta - bound.step
+            length = np.sqrt(off @ (state.smooth_hessian() @ off))
+            assert length <= bound.step_error + 1e-9
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -196,8 +196,11 @@ def weighted_sum(terms: Sequence[tuple[float, SymmetricMatrix]]) -> SymmetricMat
 
 
 def _add(terms: Sequence[tuple[float, Symmetric]]) -> Symmetric:
-    lower = sum(factor * matrix.lower for factor, matrix in terms)
-    return Symmetric(np.asfortranarray(lower))
+    (factor, first), *others = terms
+    lower = np.asfortranarray(factor * first.lower)
+    for factor, matrix in others:
+        lower += factor * matrix.lower
+    return Symmetric(lower)
 
 
 def _apply(

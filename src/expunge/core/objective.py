@@ -139,11 +139,14 @@ class Objective:
     def quadratic_gradient(self, theta: Vector, *, scale: float = 1.0) -> Vector:
         """Return the gradient of the quadratic at theta, times a number."""
         gradient = (scale * self.quadratic) * theta
-        if not self.n_free:  # most requests: no diagonal to make
+        if not self.n_free:
             return gradient
-        diagonal, gauge = self.quadratic_form(theta.size)
-        gradient = (scale * diagonal) * theta
-        return gradient if gauge is None else gradient + scale * (gauge @ theta) * gauge
+        gradient[-self.n_free :] = 0.0
+        if not self.loss.shift_invariant:  # most requests: no gauge to make
+            return gradient
+        _, gauge = self.quadratic_form(theta.size)
+        assert gauge is not None
+        return gradient + scale * (gauge @ theta) * gauge
 
     def penalty_value(self, theta: Vector) -> float:
         """Return all that does not depend on rows: penalty, ridge, gauge."""

@@ -345,13 +345,17 @@ def move_term(loss: Loss, *, step: Vector) -> Callable[[Rows], tuple[Largest]]:
 
 
 def largest_moves(loss: Loss, rows: RowSource, *, steps: Matrix) -> Vector:
-    """Return the largest move of a row's predictors for each of several steps."""
+    """Return the largest move of predictors for each of several steps.
+
+    Of the rows with weight: others count for nothing.
+    """
 
     def move(block: Rows) -> Vector:
         etas = _predict_each(loss, block, thetas=steps)
         one = loss.outputs == 1
         norms = np.abs(etas) if one else row_norms(_join(etas)).reshape(len(steps), -1)
-        return np.asarray(np.max(norms, axis=1, initial=0.0))
+        counted = norms * (block.weight > 0.0)
+        return np.asarray(np.max(counted, axis=1, initial=0.0))
 
     found = np.zeros(len(steps))
     for moved in rows.map_blocks(move):
@@ -443,10 +447,8 @@ def _join(etas: Matrix) -> Vector:
 
 def _lift_each(rows: Rows, slopes: Matrix) -> Matrix:
     """Return sum w x slope' for the slopes at each theta, flattened row by row."""
-    if slopes.ndim == 2 and sparse.issparse(rows.X):
-        return np.asarray((transpose(rows.X) @ (slopes * rows.weight).T).T)
     if slopes.ndim == 2:
-        return np.asarray((slopes * rows.weight) @ rows.X)
+        return np.asarray((transpose(rows.X) @ (slopes * rows.weight).T).T)
     a, _, k = slopes.shape
     table = (slopes * rows.weight[:, None]).transpose(1, 0, 2)
     lifted = np.asarray(transpose(rows.X) @ table.reshape(len(rows), a * k))

@@ -206,25 +206,45 @@ def split_length(v: Vector) -> tuple[float, Vector]:
     return size, v / size if size else v
 
 
-def inverse_norm(
-    state: State, v: Vector, *, floor: float, z: Vector | None = None
-) -> float:
-    """Return an upper bound on |v| in the norm of H_U^-1.
+@dataclass(frozen=True, slots=True, repr=False)
+class InverseNorm(Private):
+    """Bounds on |v| in the norm of H_U^-1, and on |z - H_U^-1 v| in that of H_U."""
+
+    length: float
+    miss: float
+
+
+def inverse_norm(state: State, v: Vector, *, floor: float) -> float:
+    """Return an upper bound on |v| in the norm of H_U^-1."""
+    size, unit = split_length(v)
+    if size == 0.0 or floor <= 0.0:
+        return inf if size else 0.0
+    z, error = approximate_solution(state, unit), matrix_error(state)
+    found = inverse_norm_by(state, unit, z=z, floor=floor, error=error)
+    return size * found.length
+
+
+def matrix_error(state: State) -> float:
+    """Return the error of a product with the kept H_U, over the vector's norm."""
+    return hessian_error(state) + product_error(state)
+
+
+def inverse_norm_by(
+    state: State, v: Vector, *, z: Vector, floor: float, error: float
+) -> InverseNorm:
+    """Return bounds by a z near H_U^-1 v, for a positive floor.
 
     |v|^2 <= v'z + |v - H_U z| |v| / floor for *any* z, so that it does not matter
-    how well z solves H_U z = v; without one it is looked for here.
+    how well z solves H_U z = v. ``error`` is the state's ``matrix_error``.
     """
     size, v = split_length(v)
     if size == 0.0:
-        return 0.0
-    if floor <= 0.0:
-        return inf
-    product = state.hessian_operator()
-    z = approximate_solution(state, v) if z is None else z / size
-    left = norm(v - product(z))
-    left += (hessian_error(state) + product_error(state)) * norm(z)
+        return InverseNorm(0.0, inf if z.any() else 0.0)
+    z = z / size
+    left = norm(v - state.hessian_operator()(z)) + error * norm(z)
     square = max(float(v @ z), 0.0) + left / floor
-    return size * min(sqrt(square), 1.0 / sqrt(floor)) * SAFETY
+    length = min(sqrt(square), 1.0 / sqrt(floor))
+    return InverseNorm(size * length * SAFETY, size * left / sqrt(floor) * SAFETY)
 
 
 def approximate_solution(state: State, v: Vector) -> Vector:

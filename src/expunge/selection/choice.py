@@ -227,10 +227,9 @@ class Split(Private):
             keep[slice(*self.bounds[fold : fold + 2])] = False
         return self.rows.take(keep)
 
-    def remaining_by_fold(self) -> list[Rows]:
-        """Return copies of the rows that remain in each fold."""
-        folds = map(self.validation, range(self.n_folds))
-        return [rows.take(rows.weight > 0.0) for rows in folds]
+    def by_fold(self) -> list[Rows]:
+        """Return views of the rows of each fold."""
+        return [self.validation(fold) for fold in range(self.n_folds)]
 
 
 @stored

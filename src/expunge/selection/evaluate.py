@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Evaluate candidate fits on the rows, and refine those that decide the choice.
+r"""Evaluate candidate fits on the rows: their gradients, and bounds on their losses.
 
 *Evaluate*: one pass over the rows serves the models of all folds and candidates. A
 fold's rows train the models of all other folds and validate their own. Fold by fold,
@@ -13,52 +13,34 @@ validation rows and g its gradient in theta, convexity gives
 
 and a bounded slope gives |V(theta*) - V(theta)| <= k1 rho sum w |x|. The gradient of
 the sum is much shorter than the sum of the gradients, which cancel where a model fits.
-The same holds in the norm of the Hessian, with |g| and |x| in that of its inverse.
-
-*Refine*: take the cheapest step that helps. First a chord step with the Hessian at
-hand. Where the gradient does not shrink, or the answer is far from its anchor, a new
-Hessian: for all folds together, as often as that helps, then for one fit alone. Where
-that does not help either, the solver, which searches along its steps. A solved fit is
-left alone, so refining ends.
+The same holds in the norm of the Hessian, with |g| and |x| in that of its inverse. And
+the first-order term g.(theta* - theta) is known in part: by the Newton step, up to |g|
+times the error of that step.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from math import inf, isfinite, isinf, sqrt
-from typing import TypeAlias, TypeVar
+from math import inf, isfinite, sqrt
+from typing import TypeAlias
 
 import numpy as np
 
-from ..core.arrays import UNIT_ROUNDOFF, Matrix, Vector, norm
+from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Matrix, Vector, norm
 from ..core.losses import Loss
 from ..core.rows import Rows
 from ..core.sums import largest_moves, slopes_at_each
 from ..core.values import UNDERFLOW, Private
-from ..private_model.answers import REFUSALS
 from ..promise.bounds import prediction_error
-from ..promise.radius import inverse_norm, strong_convexity
+from ..promise.radius import matrix_error, strong_convexity
 from ..removal import Draft, State
 from .choice import ErrorInterval, Split
-from .fold_models import (
-    CandidateFit,
-    SharedAnchor,
-    average_answers,
-    reanchor_alone,
-    reanchor_together,
-    solve_again,
-    step_from_answer,
-)
+from .fold_models import CandidateFit
 from .hessian_norm import (
     DistanceBound,
     FoldGeometry,
     HessianNorm,
     bound_distance,
     largest_predictor_move,
-    measure_hessian_norm,
     remaining_share,
 )
 
@@ -67,33 +49,8 @@ Place: TypeAlias = tuple[int, int]
 
 Fits: TypeAlias = Mapping[Place, CandidateFit]
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
 # Below this, a bound on the largest move of a predictor is as good as measuring it.
 SMALL_MOVE = 0.5
-# A step that leaves more than this share of the gradient calls for a costlier one.
-CONTRACTION = 0.5
-# The same for a step of all folds together, which costs less.
-SHARED_CONTRACTION = 0.75
-# Fits are refined if their error bound exceeds this share of the widest one.
-WIDE = 0.1
-# If norms change by more than this between anchor and answer, or predictors by more,
-# a Hessian nearby is worth a pass.
-FAR = 4.0
-FAR_MOVE = 2.8
-# If norms may have changed by more than this, a bound takes a Hessian at the answer.
-LOST = 20.0
-# Below this share of H_A, the Hessian norm is measured again.
-WORN = 0.02
-
-
-def run_in_threads(
-    work: Callable[[Task], Result], tasks: Iterable[Task]
-) -> list[Result]:
-    """Return the result of each task, in order, computed in threads."""
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(work, tasks))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -151,8 +108,8 @@ class Evaluator(Private):
     @classmethod
     def of(cls, split: Split, hessian_norms: Sequence[HessianNorm]) -> "Evaluator":
         """Return the evaluator of these rows."""
-        folds = map(split.validation, range(split.n_folds))
-        return cls(split, tuple(map(ValidationSizes.of, folds)), tuple(hessian_norms))
+        sizes = map(ValidationSizes.of, split.by_fold())
+        return cls(split, tuple(sizes), tuple(hessian_norms))
 
     def evaluate(
         self, fits: Fits, places: Collection[Place]
@@ -186,6 +143,7 @@ class Evaluator(Private):
             floor=max(strong_convexity(state), kappa * hessian_norm.floor),
             longest_row=hessian_norm.longest_row / sqrt(kappa) if kappa else inf,
             leverage=hessian_norm.leverages[fold] / kappa if kappa else inf,
+            error=matrix_error(state),
         )
         distance = bound_distance(state, fit.draft, geometry=geometry)
         loss = bound_validation_loss(
@@ -206,8 +164,11 @@ class Evaluator(Private):
         moves = np.array(list(map(largest_predictor_move, norms, steps)))
         large = np.flatnonzero(moves > SMALL_MOVE)
         if large.size:
-            loss = fits[0].state.objective.loss
-            moves[large] = _measure_moves(loss, self.split, steps=steps[large])
+            loss, folds = fits[0].state.objective.loss, [fold for fold, _ in places]
+            found = measure_moves(loss, self.split, steps=steps[large])
+            # What a model does not train on is no part of its Hessian.
+            found[np.array(folds)[large], np.arange(large.size)] = 0.0
+            moves[large] = np.max(found, axis=0)
         return moves
 
 
@@ -234,12 +195,10 @@ def sum_over_rows(
     ]
 
 
-def _measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Vector:
-    """Return how far each step moves any row's predictors."""
-    folds = map(split.validation, range(split.n_folds))
-    found = [largest_moves(loss, rows, steps=steps) for rows in folds]
-    largest: Vector = np.max(found, axis=0)
-    return largest
+def measure_moves(loss: Loss, split: Split, *, steps: Matrix) -> Matrix:
+    """Return how far each step moves the predictors of a row of each fold."""
+    folds = split.by_fold()
+    return np.array([largest_moves(loss, rows, steps=steps) for rows in folds])
 
 
 def _with_gradient(fit: CandidateFit, sums: ModelSums) -> Draft:
@@ -292,204 +251,35 @@ def bound_validation_loss(
     rounding = ulps * value + steep * off + hidden
     first = (norm(slopes) + error) * distance.radius
     second = sizes.square * distance.radius * distance.radius
+    fall, spread = 0.0, inf
     if isfinite(distance.local_radius):
-        z = distance.factor.solve(slopes)
-        length = inverse_norm(state, slopes, floor=distance.floor, z=z)
-        length += error / sqrt(distance.floor)
-        first = min(first, distance.norm_ratio * length * distance.local_radius)
+        geometry = distance.geometry
+        length = geometry.inverse_norm(state, slopes, z=geometry.factor.solve(slopes))
+        size = length.length + error / sqrt(geometry.floor)
+        first = min(first, distance.norm_ratio * size * distance.local_radius)
         moved = distance.local_radius * distance.norm_ratio
-        second = min(second, moved * distance.leverage * moved)
+        second = min(second, moved * geometry.leverage * moved)
+        fall, spread = _along_step(distance, slopes, length=size, error=error)
     second *= 0.5 * k2
     bound = loss.slope_bound * sizes.norm * distance.radius
-    low = value - min(first, bound) - rounding
-    high = value + min(first + second, bound) + rounding
-    return ErrorInterval(max(low, 0.0), value, high)
+    least = max(-min(first, bound), fall - spread)
+    most = min(bound, min(first, fall + spread) + second)
+    low, high = value + least - rounding, value + most + rounding
+    middle = min(max(value + fall, low, 0.0), high)
+    return ErrorInterval(max(low, 0.0), middle, high)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class TuningAttempt(Private):
-    """All fits of a request, what evaluates them, and each candidate's full fit."""
+def _along_step(
+    distance: DistanceBound, slopes: Vector, *, length: float, error: float
+) -> tuple[float, float]:
+    """Return g.D as the Newton step estimates it, and how far that may be off.
 
-    fits: Fits
-    evaluator: Evaluator
-    full_fits: tuple[State, ...]
-
-    def with_candidates(
-        self, candidates: Collection[int], other: "TuningAttempt"
-    ) -> "TuningAttempt":
-        """Return the attempt with another one's models of these candidates."""
-        taken = [place in candidates for place in range(len(self.full_fits))]
-        full_fits = zip(taken, self.full_fits, other.full_fits, strict=True)
-        ours, theirs = self.evaluator.hessian_norms, other.evaluator.hessian_norms
-        norms = zip(taken, ours, theirs, strict=True)
-        return TuningAttempt(
-            {p: (other if taken[p[1]] else self).fits[p] for p in self.fits},
-            replace(
-                self.evaluator,
-                hessian_norms=tuple(b if other_one else a for other_one, a, b in norms),
-            ),
-            tuple(b if other_one else a for other_one, a, b in full_fits),
-        )
-
-
-def refine(attempt: TuningAttempt, candidates: Collection[int]) -> TuningAttempt:
-    """Return the attempt with fits of these candidates closer to their minimisers.
-
-    Only those with the widest error bounds: if one bound is infinite, others can wait.
+    ``slopes`` are g up to ``error``, and ``length`` bounds |g| in the norm of H_U^-1.
     """
-    fits = attempt.fits
-    open_ones = [p for p in fits if p[1] in candidates and not fits[p].solved]
-    widest = max((fits[place].error_bound for place in open_ones), default=0.0)
-    open_ones = [p for p in open_ones if fits[p].error_bound >= WIDE * widest]
-    far = [place for place in open_ones if fits[place].norm_ratio > FAR]
-    first = {place[1] for place in far if fits[place].origin == "before"}
-    attempt = _reanchor_together(attempt, sorted(first))
-    later = [place for place in far if place[1] not in first]
-    attempt, again = _reanchor_if_shorter(attempt, _moved_together(attempt, later))
-    alone = [place for place in open_ones if place[1] not in first.union(again)]
-    fits = attempt.fits
-    lost = [place for place in alone if _is_lost(fits[place])]
-    near = [place for place in alone if place not in lost]
-    after = _step_if_shorter(
-        attempt, near, step=lambda place: step_from_answer(fits[place])
-    )
-    stuck = [place for place in near if after[place] is fits[place]]
-    again = _stuck_together(attempt, stuck)
-    attempt = _reanchor_together(replace(attempt, fits=after), again)
-    rest = [place for place in [*lost, *stuck] if place[1] not in again]
-    return replace(attempt, fits=_reanchor_or_solve(attempt, rest))
-
-
-def _is_worn(fit: CandidateFit) -> bool:
-    """Return whether the Hessian norm has too little to do with the fit's Hessian."""
-    return (fit.kappa or 0.0) < WORN
-
-
-def _is_lost(fit: CandidateFit) -> bool:
-    """Return whether the fit is so far from its Hessian that no step gives a bound."""
-    return LOST < fit.norm_ratio and isinf(fit.error_bound) and fit.origin != "before"
-
-
-def _moved_together(attempt: TuningAttempt, far: Sequence[Place]) -> list[int]:
-    """Return the candidates of which several folds moved far from their common anchor.
-
-    In the same direction, that is: if only their answers lie far apart, a common anchor
-    cannot be near all of them.
-    """
-    fits, split = attempt.fits, attempt.evaluator.split
-    shared = [p for p in far if fits[p].origin == "shared"]
-    called = []
-    for candidate, count in Counter(place[1] for place in shared).items():
-        ours = [fits[fold, candidate] for fold in range(split.n_folds)]
-        state = next(fit.state for fit in ours if fit.origin == "shared")
-        step = average_answers(ours) - state.anchor
-        move = _measure_moves(state.objective.loss, split, steps=step[None, :])
-        if count > 1 and move[0] > FAR_MOVE:
-            called.append(candidate)
-    return called
-
-
-def _reanchor_if_shorter(
-    attempt: TuningAttempt, candidates: Sequence[int]
-) -> tuple[TuningAttempt, list[int]]:
-    """Return the attempt with a common new anchor where that shrinks the gradients.
-
-    And for which of the candidates it does; the others stay as they are.
-    """
-    if not candidates:
-        return attempt, []
-    after = _reanchor_together(attempt, candidates)
-    folds = range(attempt.evaluator.split.n_folds)
-
-    def length(which: TuningAttempt, candidate: int) -> float:
-        return sum(which.fits[fold, candidate].gradient_norm for fold in folds)
-
-    better = [
-        candidate
-        for candidate in candidates
-        if length(after, candidate) < SHARED_CONTRACTION * length(attempt, candidate)
-    ]
-    return attempt.with_candidates(better, after), better
-
-
-def _stuck_together(attempt: TuningAttempt, stuck: Sequence[Place]) -> list[int]:
-    """Return the candidates for which the Hessians of before the request fail twice."""
-    old = [place for place in stuck if attempt.fits[place].origin == "before"]
-    counts = Counter(candidate for _, candidate in old)
-    return sorted(candidate for candidate, count in counts.items() if count > 1)
-
-
-def _reanchor_together(
-    attempt: TuningAttempt, candidates: Sequence[int]
-) -> TuningAttempt:
-    """Return the attempt with these candidates' folds at a common new anchor."""
-    fits, evaluator = attempt.fits, attempt.evaluator
-    if not candidates:
-        return attempt
-    split = evaluator.split
-    folds, remaining = range(split.n_folds), split.remaining_by_fold()
-
-    def reanchor(candidate: int) -> tuple[SharedAnchor, HessianNorm]:
-        ours = [fits[fold, candidate] for fold in folds]
-        anchor = reanchor_together(ours, remaining)
-        if any(map(_is_worn, ours)):
-            return anchor, measure_hessian_norm(anchor.full_fit, remaining)
-        return anchor, evaluator.hessian_norms[candidate]
-
-    anchors = dict(zip(candidates, run_in_threads(reanchor, candidates), strict=True))
-    full_fits, hessian_norms = list(attempt.full_fits), list(evaluator.hessian_norms)
-    after, training = dict(fits), cache(split.training)
-    for candidate, (anchor, hessian_norm) in anchors.items():
-        full_fits[candidate], hessian_norms[candidate] = anchor.full_fit, hessian_norm
-        for fold in folds:
-            fit, new = fits[fold, candidate], anchor.fits[fold]
-            if fit.solved:
-                after[fold, candidate] = replace(fit, kappa=None)
-            else:
-                new = new or solve_again(fit, training(fold))
-                after[fold, candidate] = new
-    evaluator = replace(evaluator, hessian_norms=tuple(hessian_norms))
-    places = [(fold, candidate) for fold in folds for candidate in candidates]
-    evaluated = evaluator.evaluate(after, places)
-    return TuningAttempt(evaluated, evaluator, tuple(full_fits))
-
-
-def _reanchor_or_solve(attempt: TuningAttempt, stuck: Sequence[Place]) -> Fits:
-    """Return the fits, each stuck one re-anchored alone or, failing that, solved."""
-    fits, split = attempt.fits, attempt.evaluator.split
-
-    def reanchor(place: Place) -> CandidateFit:
-        return reanchor_alone(fits[place], split.training_views(place[0]))
-
-    def solve(place: Place) -> CandidateFit:
-        return solve_again(fits[place], split.training(place[0]))
-
-    after = _step_if_shorter(attempt, stuck, step=reanchor)
-    left = [place for place in stuck if after[place] is fits[place]]
-    after |= zip(left, run_in_threads(solve, left), strict=True)
-    return attempt.evaluator.evaluate(after, left)
-
-
-def _step_if_shorter(
-    attempt: TuningAttempt,
-    places: Sequence[Place],
-    *,
-    step: Callable[[Place], CandidateFit],
-) -> dict[Place, CandidateFit]:
-    """Return the fits, those at ``places`` after a step if it shrinks the gradient."""
-    fits = attempt.fits
-
-    def try_step(place: Place) -> CandidateFit:
-        with suppress(*REFUSALS):
-            return step(place)
-        return fits[place]
-
-    tried = dict(fits)
-    tried |= zip(places, run_in_threads(try_step, places), strict=True)
-    stepped = [place for place in places if tried[place] is not fits[place]]
-    tried = attempt.evaluator.evaluate(tried, stepped)
-    for place in stepped:
-        # Strictly less, so that a gradient of zero counts as stuck.
-        if not tried[place].gradient_norm < CONTRACTION * fits[place].gradient_norm:
-            tried[place] = fits[place]
-    return tried
+    if not isfinite(distance.step_error):
+        return 0.0, inf
+    step = distance.step
+    ulps = 2.0 * UNIT_ROUNDOFF * (step.size + 2)
+    spread = length * distance.step_error + error * distance.radius
+    spread += ulps * norm(slopes) * norm(step) + UNDERFLOW
+    return float(slopes @ step), spread * SAFETY

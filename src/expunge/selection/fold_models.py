@@ -268,7 +268,7 @@ def reanchor_together(
 ) -> SharedAnchor:
     """Return one candidate's fits, all anchored at the mean of their answers.
 
-    ``folds`` are the rows that remain in each fold.
+    ``folds`` are the rows of each fold; those that left have weight zero.
     """
     state = fits[0].state
     objective = state.objective.after(state.kept)
@@ -276,7 +276,7 @@ def reanchor_together(
     summaries = {
         fold: summarise(objective, rows, theta=point, moment=False)
         for fold, rows in enumerate(folds)
-        if len(rows)
+        if rows.total_weight > 0.0
     }
 
     def reanchor(fold: int) -> CandidateFit | None:
@@ -291,7 +291,7 @@ def reanchor_together(
     return SharedAnchor(fresh, make_state(merge_summaries(list(summaries.values()))))
 
 
-def average_answers(fits: Sequence[CandidateFit]) -> Vector:
+def average_answers(fits: Sequence[CandidateFit | FoldModel]) -> Vector:
     """Return the mean of the fits' answers."""
     point: Vector = np.mean([fit.draft.theta for fit in fits], axis=0)
     return point

@@ -13,6 +13,15 @@ for a loss whose third derivative is at most c times the second
 than E |theta* - theta|, and the curvature falls by at most the exponential of c times
 that.
 
+The way D = theta* - theta is not only short, its direction is known too. Without a
+kink, r = -H' D for the mean H' of the Hessians on that way. They all lie between
+e^-b H_U and e^b H_U, b being c times how far predictors move from the anchor to theta
+and on to theta*. So D is close to the Newton step -H_U^-1 r: in the norm of H_U,
+
+    |D + H_U^-1 r|  <=  (e^b - 1) |r|_{H_U^-1} ,
+
+which is a small part of |D| where b is small.
+
 E and the leverages take a pass of O(n d^2), so they are computed once per candidate,
 with the Hessian H_A of all rows. A fold's own Hessian is H_U >= kappa H_A, also after a
 removal; a Cholesky factor of the difference proves that. E then grows by at most
@@ -23,7 +32,7 @@ folds, or fewer, so one test for each candidate proves how much of kappa it can 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import exp, expm1, inf, isfinite, sqrt
 
 import numpy as np
 
@@ -40,9 +49,10 @@ from ..promise.bounds import (
     prediction_error,
 )
 from ..promise.radius import (
+    InverseNorm,
     curvature_floor,
     half_exponential,
-    inverse_norm,
+    inverse_norm_by,
     residual_radius,
     split_length,
     strong_convexity,
@@ -52,7 +62,7 @@ from ..removal import Draft, State
 # Values tried for kappa. Only logarithms depend on it, so coarse steps will do.
 KAPPAS = (1e-3, 1e-2, 0.05, 0.2, 0.4, 0.6, 0.8)
 # Values tried for what a removal costs.
-COSTS = (0.03, 0.1)
+COSTS = (0.03, 0.1, 0.2)
 # A removal that leaves this much of kappa, or this share of it, calls for no new test.
 GOOD_KAPPA, SMALL_LOSS = 0.4, 0.9
 
@@ -95,6 +105,8 @@ class FoldGeometry(Private):
     longest_row, leverage
         Bounds in the norm of H_U^-1: on every remaining row, and on the weighted sum of
         squares over the validation rows.
+    error
+        The error of a product with the kept H_U, over the vector's norm.
     """
 
     factor: SymmetricFactor
@@ -102,6 +114,11 @@ class FoldGeometry(Private):
     floor: float
     longest_row: float
     leverage: float
+    error: float
+
+    def inverse_norm(self, state: State, v: Vector, *, z: Vector) -> InverseNorm:
+        """Return bounds on |v| in the norm of H_U^-1, by a z near H_U^-1 v."""
+        return inverse_norm_by(state, v, z=z, floor=self.floor, error=self.error)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -116,20 +133,20 @@ class DistanceBound(Private):
         In the norm of the Hessian at the draft; infinite where that is unknown.
     norm_ratio
         Bounds the norm in the inverse of the Hessian at the draft over that in H_U^-1.
-    floor
-        A lower bound on the smallest eigenvalue of H_U.
-    leverage
-        A bound on the validation rows' sum w |x|^2 in the norm of H_U^-1.
-    factor
-        Factor of H_U, used to solve with; no bound trusts it.
+    geometry
+        What the bounds rest on.
+    step
+        A guess at the way from the draft to the minimiser: the Newton step.
+    step_error
+        Bounds how far that guess is off, in the norm of H_U; infinite if unknown.
     """
 
     radius: float
     local_radius: float
     norm_ratio: float
-    floor: float
-    leverage: float
-    factor: SymmetricFactor
+    geometry: FoldGeometry
+    step: Vector
+    step_error: float
 
 
 def measure_hessian_norm(state: State, folds: Sequence[Rows]) -> HessianNorm:
@@ -173,9 +190,8 @@ def remaining_share(
 
     ``before`` is one that held before a removal, and ``cost`` what that may cost of it.
     """
-    left = before - cost
-    if left > 0.0 and left >= min(GOOD_KAPPA, SMALL_LOSS * before):
-        return left
+    if cost <= affordable_cost(before):
+        return before - cost
     if not hessian_norm.floor > 0.0:
         return 0.0
     H = state.smooth_hessian()
@@ -185,13 +201,18 @@ def remaining_share(
         return _is_positive(weighted_sum([(1.0, H), (-kappa, hessian_norm.hessian)]))
 
     if before:
-        # Costs add up to more than what was lost, so kappa may be larger than before.
-        likely = KAPPAS[: bisect_left(KAPPAS, before) + 2]
+        # Costs add up to more than what was lost: a little above may hold again.
+        likely = KAPPAS[: bisect_left(KAPPAS, before) + 1]
         found = next(filter(holds, reversed(likely)), 0.0)
     else:
         found = _find_largest(KAPPAS, holds)
     # Since H_A >= floor, the test's error costs error / floor of kappa.
     return max(0.0, found - error / hessian_norm.floor)
+
+
+def affordable_cost(kappa: float) -> float:
+    """Return how much of kappa a removal may cost without a new test."""
+    return kappa - min(GOOD_KAPPA, SMALL_LOSS * kappa) if kappa else -inf
 
 
 def _find_largest(values: Sequence[float], holds: Callable[[float], bool]) -> float:
@@ -212,6 +233,7 @@ def cost_of_removal(
     *,
     after: Sequence[State],
     steepest: SymmetricMatrix,
+    most: float,
 ) -> float:
     """Return a share of H_A that no fold's H_U loses more than, or infinity.
 
@@ -224,8 +246,11 @@ def cost_of_removal(
     steepest
         A bound on what the removed rows add to the Hessian of the loss, not divided
         by any weight.
+    most
+        A larger share would serve nobody.
     """
-    if not hessian_norm.floor > 0.0:
+    costs = [cost for cost in COSTS if cost <= most]
+    if not costs or not hessian_norm.floor > 0.0:
         return inf
     pairs = list(zip(before, after, strict=True))
     share = SAFETY / min(state.anchor_weight for state in before)
@@ -235,7 +260,7 @@ def cost_of_removal(
     n_removed = max(old.n_rows - new.n_rows for old, new in pairs)
     error = _test_error(lost, hessian_norm, n_terms=n_removed)
     error += max(map(hessian_error, after))
-    for cost in COSTS:
+    for cost in costs:
         if _is_positive(weighted_sum([(cost, hessian_norm.hessian), (-1.0, lost)])):
             return cost + error / hessian_norm.floor
     return inf
@@ -266,23 +291,42 @@ def bound_distance(
     euclidean = residual_radius(state, draft) if penalised else inf
     c = state.objective.loss.self_concordance
     if not (isfinite(c) and floor > 0.0):
-        return DistanceBound(euclidean, inf, inf, floor, inf, geometry.factor)
+        nowhere = np.zeros_like(draft.theta)
+        return DistanceBound(euclidean, inf, inf, geometry, nowhere, inf)
     assert draft.measured is not None
     s = draft.theta - state.anchor
     size, R = norm(s), state.scales.row_norm
-    ratio = half_exponential(c * (geometry.move + prediction_error(state, s) * R))
+    fade = c * (geometry.move + prediction_error(state, s) * R)
+    ratio = half_exponential(fade)
     z = geometry.factor.solve(draft.measured)
-    pull = inverse_norm(state, draft.measured, floor=floor, z=z)
-    pull += gradient_error(state, draft, step=size) / sqrt(floor)
-    radius = _local_radius(ratio * pull * SAFETY, c * ratio * geometry.longest_row)
+    length = geometry.inverse_norm(state, draft.measured, z=z)
+    rounding = gradient_error(state, draft, step=size) / sqrt(floor)
+    pull, reach = length.length + rounding, c * ratio * geometry.longest_row
+    radius = _local_radius(ratio * pull * SAFETY, reach)
+    step_error = inf
+    if state.objective.smooth and isfinite(radius):
+        step_error = _excess(fade, reach * radius) * pull + length.miss + rounding
     return DistanceBound(
         radius=min(euclidean, radius * ratio / sqrt(floor) + UNDERFLOW),
         local_radius=radius,
         norm_ratio=ratio,
-        floor=floor,
-        leverage=geometry.leverage,
-        factor=geometry.factor,
+        geometry=geometry,
+        step=-z,
+        step_error=step_error * SAFETY,
     )
+
+
+def _excess(fade: float, further: float) -> float:
+    """Return a bound on the norm of 1 - H_U^(1/2) H'^-1 H_U^(1/2).
+
+    The Hessian on the way t D lies within e^(fade + further t) of H_U. Their mean H' is
+    at least e^-fade (1 - e^-b) / b of it, b = further, and b / (1 - e^-b) is at most
+    1 + b/2 + b^2/12. H' may exceed H_U by the same factor, where less is lost.
+    """
+    if not fade < 700.0:
+        return inf
+    longer = further * (0.5 + further / 12.0)
+    return (expm1(fade) + exp(fade) * longer) * SAFETY
 
 
 def largest_predictor_move(hessian_norm: HessianNorm, s: Vector) -> float:

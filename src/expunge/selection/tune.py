@@ -37,17 +37,11 @@ from ..removal import State
 from ..removal.state import initial_state, keep_sums
 from ..removal.summary import find_minimiser, summarise
 from .choice import Choice, Chooser, ErrorInterval, Split, pool_intervals
-from .evaluate import (
-    Evaluator,
-    Fits,
-    Place,
-    TuningAttempt,
-    refine,
-    run_in_threads,
-)
+from .evaluate import Evaluator, Fits, Place
 from .fold_models import (
     CandidateFit,
     FoldModel,
+    average_answers,
     drop_from_each,
     drop_rows,
     is_certified_zero,
@@ -56,15 +50,17 @@ from .fold_models import (
 )
 from .hessian_norm import (
     HessianNorm,
+    affordable_cost,
     cost_of_removal,
     measure_hessian_norm,
     remaining_share,
 )
 from .loo import leave_one_out
+from .refine import TuningAttempt, refine, run_in_threads
 
-# Two or three rounds are usual, and ten were seen when the worst fifth of the rows was
-# removed. Beyond that, tuning from scratch is faster.
-ROUNDS = 15
+# Two or three rounds are usual, and fourteen were seen when the worst fifth of the rows
+# was removed. Far beyond that, tuning from scratch is faster.
+ROUNDS = 20
 
 
 @stored
@@ -76,8 +72,6 @@ class Tuning(Private):
     ----------
     fold_models
         For each fold, a model for each candidate, trained on all other folds.
-    full_fits
-        For each candidate, the state of its model of all rows.
     hessian_norms
         For each candidate, the norm that distances are measured in.
     choice
@@ -85,13 +79,17 @@ class Tuning(Private):
     """
 
     fold_models: tuple[tuple[FoldModel, ...], ...]
-    full_fits: tuple[State, ...]
     hessian_norms: tuple[HessianNorm, ...]
     choice: Choice
 
+    @property
+    def objectives(self) -> list[Objective]:
+        """The candidates, in order of preference."""
+        return [model.state.objective for model in self.fold_models[0]]
+
     def start_of(self, chosen: int) -> Vector | None:
-        """Return where the model of a candidate on all rows starts."""
-        return self.full_fits[chosen].anchor
+        """Return where the model of a candidate on all rows starts: amid its folds'."""
+        return average_answers([models[chosen] for models in self.fold_models])
 
 
 @stored
@@ -139,7 +137,7 @@ def tune(
         What runs the models of the folds; threads of this process if not given.
     """
     require_training(split, InvalidInput)
-    everyone, by_fold = split.training(None), split.remaining_by_fold()
+    everyone, by_fold = split.training(None), split.by_fold()
     full: list[CandidateFit] = []
     for objective in objectives:
         start = full[-1].draft.theta if full else None
@@ -167,8 +165,7 @@ def tune(
         for _ in found:
             on_solved()
     fits = dict(zip(places, found, strict=True))
-    states = tuple(fit.state for fit in full)
-    return _settle(TuningAttempt(fits, Evaluator.of(split, norms), states), choose)
+    return _settle(TuningAttempt(fits, Evaluator.of(split, norms)), choose)
 
 
 def _solve_place(
@@ -206,8 +203,7 @@ def retune(tuning: Tuning, split: Split, *, gone: Index, choose: Chooser) -> Tun
         updated = _settle(_remove(tuning, split, gone=gone), choose)
         if updated.choice.certified:
             return updated
-    objectives = [state.objective for state in tuning.full_fits]
-    return tune(objectives, after, choose=choose)
+    return tune(tuning.objectives, after, choose=choose)
 
 
 def loo_tune(
@@ -276,17 +272,15 @@ def _remove(tuning: Tuning, split: Split, *, gone: Index) -> TuningAttempt:
 
     found = [remove(fold) for fold in range(split.n_folds)]
     fits = _by_place(_keep_kappas(tuning, found, removed=removed))
-    full_fits = tuple(drop_from_each(tuning.full_fits, removed))
     evaluator = Evaluator.of(split.without(gone), tuning.hessian_norms)
-    return TuningAttempt(fits, evaluator, full_fits)
+    return TuningAttempt(fits, evaluator)
 
 
 def _keep_kappas(
     tuning: Tuning, found: Sequence[Sequence[CandidateFit]], *, removed: Rows
 ) -> list[list[CandidateFit]]:
     """Return the fits with what the removal leaves of each model's kappa."""
-    loss = tuning.full_fits[0].objective.loss
-    steepest = largest_hessian(loss, removed)
+    steepest = largest_hessian(tuning.objectives[0].loss, removed)
     models = zip(*tuning.fold_models, strict=True)
     fits = zip(*found, strict=True)
     norms = tuning.hessian_norms
@@ -296,6 +290,7 @@ def _keep_kappas(
             [model.state for model in ours],
             after=[fit.state for fit in theirs],
             steepest=steepest,
+            most=max(affordable_cost(model.kappa or 0.0) for model in ours),
         )
         for hessian_norm, ours, theirs in zip(norms, models, fits, strict=True)
     ]
@@ -332,7 +327,7 @@ def _by_place(found: Sequence[Sequence[CandidateFit]]) -> dict[Place, CandidateF
 def _settle(attempt: TuningAttempt, choose: Chooser) -> Tuning:
     """Return the tuning with its choice, refining contenders until it is certified."""
     fits = attempt.evaluator.evaluate(attempt.fits, attempt.fits.keys())
-    attempt = TuningAttempt(fits, attempt.evaluator, attempt.full_fits)
+    attempt = TuningAttempt(fits, attempt.evaluator)
     for _ in range(ROUNDS):
         choice = choose(_candidate_errors(attempt), _zero_candidates(attempt))
         if choice.certified or _cannot_improve(attempt.fits, choice):
@@ -343,7 +338,6 @@ def _settle(attempt: TuningAttempt, choose: Chooser) -> Tuning:
             tuple(attempt.fits[place].to_model() for place in places)
             for places in _places(attempt)
         ),
-        full_fits=attempt.full_fits,
         hessian_norms=attempt.evaluator.hessian_norms,
         choice=choice,
     )
@@ -358,7 +352,7 @@ def _cannot_improve(fits: Fits, choice: Choice) -> bool:
 
 def _places(attempt: TuningAttempt) -> list[list[Place]]:
     """Return the places of each fold, in the order of the candidates."""
-    candidates = range(len(attempt.full_fits))
+    candidates = range(len(attempt.evaluator.hessian_norms))
     folds = range(attempt.evaluator.split.n_folds)
     return [[(fold, candidate) for candidate in candidates] for fold in folds]
 
