@@ -54,13 +54,13 @@ def pack(value: Any, place: str, *, arrays: Arrays) -> Any:
         return {
             kind: [pack(v, f"{place}.{i}", arrays=arrays) for i, v in enumerate(value)]
         }
+    if isinstance(value, np.ndarray | Symmetric | Blocks) or sparse.issparse(value):
+        return _pack_array(value, place, arrays=arrays)
     if isinstance(value, Mapping):
         if all(isinstance(name, str) for name in value):
             return {"mapping": _pack_items(value, place, arrays=arrays)}
         # Names of JSON are words, and the labels of classes may be numbers.
         return {"pairs": pack(list(value.items()), place, arrays=arrays)}
-    if isinstance(value, np.ndarray | Symmetric | Blocks) or sparse.issparse(value):
-        return _pack_array(value, place, arrays=arrays)
     return _pack_object(value, place, arrays=arrays)
 
 

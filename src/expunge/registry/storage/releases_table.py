@@ -415,29 +415,30 @@ def insert_shipment(connection: Connection, shipment: Mapping[str, Any]) -> None
         connection.execute(insert(shipments), {**shipment})
 
 
+_SHIPMENTS: Any = (
+    select(
+        releases.c.model,
+        releases.c.number,
+        releases.c.made,
+        releases.c.digest,
+        releases.c.superseded,
+        releases.c.withdrawn,
+        shipments.c.time,
+        shipments.c.name,
+    )
+    .join(
+        shipments,
+        (shipments.c.model == releases.c.model)
+        & (shipments.c.number == releases.c.number),
+    )
+    .order_by(releases.c.model, releases.c.number, shipments.c.time)
+)
+
+
 def read_shipments(connection: Connection, name: str | None = None) -> list[Row[Any]]:
     """Return every release that left, once for each time, of one model or of all."""
-    query = (
-        select(
-            releases.c.model,
-            releases.c.number,
-            releases.c.made,
-            releases.c.digest,
-            releases.c.superseded,
-            releases.c.withdrawn,
-            shipments.c.time,
-            shipments.c.name,
-        )
-        .join(
-            shipments,
-            (shipments.c.model == releases.c.model)
-            & (shipments.c.number == releases.c.number),
-        )
-        .order_by(releases.c.model, releases.c.number, shipments.c.time)
-    )
-    if name is not None:
-        query = query.where(releases.c.model == name)
-    return list(connection.execute(query))
+    of_one = _SHIPMENTS.where(releases.c.model == name)
+    return list(connection.execute(_SHIPMENTS if name is None else of_one))
 
 
 def shipped_releases(
