@@ -143,6 +143,11 @@ def product_error(state: State) -> float:
     return 2.0 * (size + MOST_RECENT + 4) * UNIT_ROUNDOFF * norm
 
 
+def matrix_error(state: State) -> float:
+    """Return the error of a product with the kept H_U, over the vector's norm."""
+    return hessian_error(state) + product_error(state)
+
+
 def gradient_error(state: State, draft: Draft, *, step: float) -> float:
     """Return the rounding of a gradient over the rows at a step from the anchor."""
     objective, scales, theta = state.objective, state.scales, draft.theta

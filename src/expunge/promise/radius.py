@@ -42,6 +42,7 @@ from .bounds import (
     hessian_error,
     intercept_form,
     local_distance,
+    matrix_error,
     norm_by_form,
     penalised_curvature,
     prediction_error,
@@ -222,11 +223,6 @@ def inverse_norm(state: State, v: Vector, *, floor: float) -> float:
     z, error = approximate_solution(state, unit), matrix_error(state)
     found = inverse_norm_by(state, unit, z=z, floor=floor, error=error)
     return size * found.length
-
-
-def matrix_error(state: State) -> float:
-    """Return the error of a product with the kept H_U, over the vector's norm."""
-    return hessian_error(state) + product_error(state)
 
 
 def inverse_norm_by(

@@ -30,8 +30,8 @@ from ..core.losses import Loss
 from ..core.rows import Rows
 from ..core.sums import largest_moves, slopes_at_each
 from ..core.values import UNDERFLOW, Private
-from ..promise.bounds import prediction_error
-from ..promise.radius import matrix_error, strong_convexity
+from ..promise.bounds import matrix_error, prediction_error
+from ..promise.radius import strong_convexity
 from ..removal import Draft, State
 from .choice import ErrorInterval, Split
 from .fold_models import CandidateFit
