@@ -53,7 +53,7 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="The table: CSV, Parquet or Arrow; or Parquet files, or their folder.",
         ),
     ]
