@@ -21,6 +21,7 @@ from .common import (
     RegistryOptions,
     TextTable,
     describe_deadline,
+    describe_outcome,
     describe_releases_left,
     format_count,
     format_day,
@@ -321,8 +322,7 @@ def describe_request(request: "RequestStatus") -> list[tuple[str, object]]:
         if request.completed is not None:
             lines.append(("completed", f"{format_day(request.completed)} UTC"))
     if request.outcome:
-        because = f" ({request.reason})" if request.reason else ""
-        lines.append(("outcome", f"{request.outcome}{because}"))
+        lines.append(("outcome", describe_outcome(request.outcome, request.reason)))
     if request.error:
         lines.append(("held up by", request.error))
     return lines

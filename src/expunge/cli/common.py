@@ -370,6 +370,13 @@ def _format_optional_day(time: int | None) -> str | None:
     return None if time is None else format_day(time)
 
 
+def describe_outcome(outcome: str, reason: str) -> str:
+    """Return what became of a request, with the words for the code of the reason."""
+    from ..rights.standing import REASONS
+
+    return f"{outcome} ({REASONS[reason]})" if reason else outcome
+
+
 def describe_promise(certificate: "Certificate") -> str:
     """Return in a few words what a certificate promises."""
     if certificate.status == "radius-only":
