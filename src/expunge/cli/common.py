@@ -20,13 +20,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..display.progress import OnNamedProgress, OnProgress, ProgressBar
-from ..exceptions import needing
+from ..exceptions import InvalidInput, needing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..promise.certificate import Certificate
-    from ..registry import ModelStatus, Registry, ReleaseStatus, RequestStatus
+    from ..registry import (
+        ForgottenInData,
+        ModelStatus,
+        Registry,
+        ReleaseStatus,
+        RequestStatus,
+    )
+    from ..tables import TrainingTable
 
 
 FOLDER = Path("expunge-registry")
@@ -193,6 +200,19 @@ def require_file(path: Path) -> None:
     """Raise if nothing is at this path."""
     if not path.exists():
         raise CommandFailed(f"{path} does not exist; check the path", DATA_MISSING)
+
+
+def explain_forgotten(
+    error: "ForgottenInData", table: "TrainingTable", *, advice: str
+) -> InvalidInput:
+    """Return the error about people in a table who were forgotten, with its lines."""
+    assert table.file is not None
+    people = format_count(error.n_people, "person", plural="people")
+    return InvalidInput(
+        f"{table.file.path}, {table.locate(error.rows)}: rows of {people} who were "
+        f"forgotten, and would come back: leave them out with --without-forgotten, or "
+        f"{advice}"
+    )
 
 
 WIDTH = 80

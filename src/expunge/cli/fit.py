@@ -14,6 +14,7 @@ from .common import (
     RegistryOptions,
     TextTable,
     describe_promise,
+    explain_forgotten,
     format_count,
     format_pairs,
     model_to_json,
@@ -243,12 +244,8 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
                 without_forgotten=self.without_forgotten,
             )
         except ForgottenInData as error:
-            people = format_count(error.n_people, "person", plural="people")
-            raise InvalidInput(
-                f"{self.file}, {table.locate(error.rows)}: rows of {people} who were "
-                "forgotten; a fit would bring them back: leave them out with "
-                "--without-forgotten, or state with --readmit that they came back"
-            ) from None
+            advice = "state with --readmit that they came back"
+            raise explain_forgotten(error, table, advice=advice) from None
 
     def _choose_roles(self) -> "Roles":
         """Return what columns are, beside features."""

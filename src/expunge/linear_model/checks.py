@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests as users make them: rows checked, and read into what a model keeps."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -32,6 +33,26 @@ from ..private_model.snapshot import (
 from ..private_model.subjects import list_of_ids, owners_of, positions_of
 from .sklearn_parameters import weigh_as_fitted
 from .snapshots import private_model, snapshot_of
+
+
+class UnseenCategory(InvalidInput):
+    """Rows to add hold a category that no row of the model has; nothing was added.
+
+    Attributes
+    ----------
+    column
+        The name of the column.
+    rows
+        The positions of these rows among those to add, from 0.
+    """
+
+    def __init__(self, column: str, rows: Sequence[int]) -> None:
+        super().__init__(
+            f"column {column!r} holds a category, or a missing value, that no row of "
+            "the model has; fit again with the new rows, or fit with all categories "
+            "declared: OneHotEncoder(categories=[...]); nothing was added"
+        )
+        self.column, self.rows = column, tuple(rows)
 
 
 def remove_asked(
@@ -110,18 +131,14 @@ def check_addition(
 
 
 def _require_categories(private: Any, raw: Matrix) -> None:
-    """Raise InvalidInput for a category that no row of the model has.
+    """Raise UnseenCategory for a category that no row of the model has.
 
     A fit to the new rows would have a feature more. Declared ones can always come.
     """
     for column, codes in zip(private.recipe.columns, raw.T, strict=True):
-        if column.kind == "category" and (codes == UNKNOWN).any():
-            raise InvalidInput(
-                f"column {column.source!r} holds a category, or a missing value, that "
-                "no row of the model has; fit again with the new rows, or fit with all "
-                "categories declared: OneHotEncoder(categories=[...]); nothing was "
-                "added"
-            )
+        unseen = np.flatnonzero(codes == UNKNOWN).tolist()
+        if column.kind == "category" and unseen:
+            raise UnseenCategory(column.source, unseen)
 
 
 def check_request(
