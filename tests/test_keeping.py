@@ -117,6 +117,23 @@ main()"""
         assert call("status", *options).code == code
         assert not Path("r.json").exists()
 
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("status", "--request", "4711"),
+            ("cancel", "4711"),
+            ("refuse", "4711", "--reason", "unfounded"),
+            ("extend", "4711", "--reason", "many", "--notified", "2026-01-01"),
+        ],
+    )
+    def test_what_is_no_id_is_not_asked_to_be_random(
+        self, folder: Path, words: tuple[str, ...]
+    ) -> None:
+        done = call(*words)
+        assert done.code == WRONG_INPUT
+        assert "'4711'; the id of a request is 32 hexadecimal digits" in done.err
+        assert "random" not in done.err and "ledger" not in done.err
+
     def test_empty_registry_says_how_to_begin(self, tmp_path: Path) -> None:
         assert call("init", "-r", tmp_path / "new").code == DONE
         done = call("status", "-r", tmp_path / "new")

@@ -18,7 +18,6 @@ from .answering.accepting import (
     accept_requests,
     find_tags,
     request_status,
-    require_request_id,
 )
 from .answering.cancelling import cancel_request, require_waiting
 from .answering.completion import refuse_request, state_extension
@@ -94,7 +93,7 @@ class RegistryRequests:
 
     def status(self, request: str) -> RequestStatus:
         """Return how far a request is."""
-        require_request_id(request)
+        requests_table.require_request_id(request)
         with self._context.store.read() as connection:
             return request_status(requests_table.require_request(connection, request))
 
@@ -111,7 +110,7 @@ class RegistryRequests:
 
     def receipt(self, request: str) -> str | None:
         """Return the receipt of a request; None until it is completed."""
-        require_request_id(request)
+        requests_table.require_request_id(request)
         with self._context.store.read(snapshot=False) as connection:
             text = requests_table.read_receipt(connection, request)
         if text is None:
@@ -164,7 +163,7 @@ class RegistryRequests:
         This waits for no worker: one that is applying the request leaves it out, if it
         has not committed yet.
         """
-        require_request_id(request)
+        requests_table.require_request_id(request)
         cancel_request(self._context, request)
         return self.status(request)
 
@@ -221,6 +220,6 @@ class RegistryRequests:
 
     def _require_waiting(self, request: str) -> None:
         """Refuse what is not waiting any more."""
-        require_request_id(request)
+        requests_table.require_request_id(request)
         with self._context.store.read() as connection:
             require_waiting(connection, request)
