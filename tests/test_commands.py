@@ -144,6 +144,23 @@ class TestFit:
             in done.words
         )
 
+    def test_budget_without_another_release_is_warned_of(
+        self, folder: Path, table: Path
+    ) -> None:
+        about = (table, "--target", "outcome", "--subject", "patient", "--no-trial")
+        done = call("fit", "once", *about, "--releases", "1")
+        assert done.code == DONE
+        assert "epsilon 1, delta 1e-05 for 1 release, with noise" in done.words
+        (warning,) = [one for one in done.err.splitlines() if "warning" in one]
+        assert warning.startswith("warning: the budget allows 1 release, and this is ")
+        assert "no request can be applied to once; fit it again" in warning
+        done = call("fit", "twice", *about, "--releases", "2")
+        assert "for 2 releases together, with noise" in done.words
+        assert "warning" not in done.err
+        told = call("fit", "json", *about, "--releases", "1", "--json")
+        assert told.json["releases_left"] == 0
+        assert "warning" in told.err
+
     def test_without_a_budget_nothing_is_promised(
         self, folder: Path, table: Path
     ) -> None:
@@ -195,7 +212,7 @@ class TestFit:
             (("--no-budget", "--sigma", "2"), "--no-budget with --sigma"),
             (("--no-budget", "--row-norm", "2"), "--no-budget with --row-norm"),
             (("--epsilon", "-1"), "epsilon=-1.0"),
-            (("--releases", "0"), "releases=0"),
+            (("--releases", "0"), "'--releases': '0' is too small"),
             (("--kind", "linear"), "column 'outcome': words, which a regression cann"),
             (("--task", "regression"), "words, which a regression cannot predict"),
             (("--task", "regression", "--kind", "softmax"), "--task regression with"),

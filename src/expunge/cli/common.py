@@ -403,7 +403,8 @@ def describe_promise(certificate: "Certificate") -> str:
         return "none: nothing is promised"
     about = "each release"
     if certificate.releases is not None:
-        about = f"{certificate.releases} releases together"
+        releases = format_count(certificate.releases, "release")
+        about = f"{releases}{' together' if certificate.releases > 1 else ''}"
     return (
         f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g} for {about}, "
         f"with noise of sigma {certificate.sigma:g}"
@@ -415,6 +416,17 @@ def count_releases_left(certificate: "Certificate") -> int | None:
     if certificate.releases is None:
         return None
     return certificate.releases - certificate.n_releases
+
+
+def warn_of_last_release(model: "ModelStatus") -> None:
+    """Print a warning if the budget of a model that was fitted has no release left."""
+    certificate = model.certificate
+    if count_releases_left(certificate) == 0:
+        releases = format_count(certificate.releases or 0, "release")
+        print_note(
+            f"warning: the budget allows {releases}, and this is the last one: no "
+            f"request can be applied to {model.name}; fit it again with more --releases"
+        )
 
 
 def describe_releases_left(certificate: "Certificate") -> str:

@@ -22,6 +22,7 @@ from .common import (
     print_note,
     print_text,
     require_file,
+    warn_of_last_release,
 )
 from .estimators import ModelKind, parse_classes
 from .lake import KeepRows, LakeOptions, LongFit, print_long_fit, readmit_owners
@@ -177,6 +178,7 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
             print_json(model_to_json(fitted) | report.to_json())
         else:
             self._print(fitted, report)
+        warn_of_last_release(fitted)
         return DONE
 
     @property
@@ -221,9 +223,9 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
             )
             fitted = {one.name: one for one in registry.status().models}[self.name]
             n_rows = len(table)
-        return print_long_fit(
-            fitted, asked, kind=kind, n_rows=n_rows, left_out=left_out
-        )
+        print_long_fit(fitted, asked, kind=kind, n_rows=n_rows, left_out=left_out)
+        warn_of_last_release(fitted)
+        return DONE
 
     def _fit(
         self, registry: "Registry", model: Any, *, table: "TrainingTable"
