@@ -376,11 +376,6 @@ class FitReport:
 
     def print_notes(self) -> None:
         """Print what a person should look at, a line each."""
-        from ..tables.training import ON_REQUEST
-
-        for one in self.table.schema.left_out:
-            if self.table.guessed and one.why != ON_REQUEST:
-                print_note(f"left out: column {one.name!r}, {one.why}")
         n_left = self.table.n_without_target
         if n_left:
             rows = format_count(n_left, "row")
