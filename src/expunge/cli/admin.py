@@ -23,6 +23,7 @@ from .common import (
     describe_deadline,
     describe_outcome,
     describe_releases_left,
+    describe_set_aside,
     format_count,
     format_day,
     format_pairs,
@@ -354,18 +355,16 @@ def print_status(status: "RegistryStatus") -> None:
         f"{entries} in the ledger; {status.store}",
         f"signed by key {status.key}",
     )
-    if not status.models:
-        print_text("", "no model yet; start with expunge fit")
-        return
     print_text("")
-    tabulate_models(status).print()
-    apart = status.set_aside
-    if apart.n_restricted or apart.n_held:
-        ends = f", the first until {apart.first_end}" if apart.first_end else ""
-        print_text(
-            "",
-            f"sealed apart: {apart.n_restricted} restricted, {apart.n_held} held{ends}",
-        )
+    if status.models:
+        tabulate_models(status).print()
+    elif status.ledger_size:
+        print_text("no model; fit one with expunge fit")
+    else:
+        print_text("no model yet; start with expunge fit")
+    apart = describe_set_aside(status)
+    if apart:
+        print_text("", apart)
     if status.pending:
         pending = format_count(len(status.pending), "request")
         print_text("", f"{pending} accepted, not completed:")
