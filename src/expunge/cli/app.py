@@ -216,7 +216,7 @@ GROUPS = {
 }
 # Where each one is: ``alias find`` is the class ``AliasFindCommand`` of ``aliases``.
 MODULES = {
-    "admin": "init restore rotate status log",
+    "admin": "init restore rotate log",
     "aliases": "alias",
     "demo": "demo bench",
     "estimators": "advise",
@@ -226,6 +226,7 @@ MODULES = {
     "requests": "forget request cancel refuse extend",
     "rows": "add rectify",
     "service": "serve token webhook",
+    "status": "status",
     "verify": "verify audit",
 }
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         ForgottenInData,
         ModelStatus,
         Registry,
-        RegistryStatus,
         ReleaseStatus,
         RequestStatus,
     )
@@ -396,15 +395,6 @@ def describe_outcome(outcome: str, reason: str) -> str:
     from ..rights.standing import REASONS
 
     return f"{outcome} ({REASONS[reason]})" if reason else outcome
-
-
-def describe_set_aside(status: "RegistryStatus") -> str:
-    """Return how many people have rows sealed apart; nothing if nobody has."""
-    apart = status.set_aside
-    if not apart.n_restricted and not apart.n_held:
-        return ""
-    ends = f", the first until {apart.first_end}" if apart.first_end else ""
-    return f"sealed apart: {apart.n_restricted} restricted, {apart.n_held} held{ends}"
 
 
 def describe_promise(certificate: "Certificate") -> str:

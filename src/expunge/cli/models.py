@@ -12,7 +12,6 @@ from .common import (
     DONE,
     ConfirmOptions,
     RegistryOptions,
-    describe_set_aside,
     format_count,
     print_json,
     print_note,
@@ -20,6 +19,7 @@ from .common import (
     release_to_json,
     show_progress,
 )
+from .status import describe_set_aside
 
 
 @dataclass(frozen=True)
