@@ -84,8 +84,8 @@ class RequestedPeople:
     def split_known(
         self, registry: "Registry"
     ) -> "tuple[RequestedPeople, UnknownPeople]":
-        """Return the people that some model holds, and the others."""
-        models = registry.requests.find_models(self.ids)
+        """Return the people with rows in a model or sealed apart, and the others."""
+        models = registry.requests.find_models(self.ids, sealed=True)
         known = tuple(one for one in self.ids if models[one])
         others = tuple(one for one in self.ids if not models[one])
         return RequestedPeople(known, self.listed), sort_unknown(registry, others)
@@ -207,8 +207,8 @@ def dry_run(registry: "Registry", people: RequestedPeople) -> DryRun:
     counts = Counter(name for names in held.values() for name in names)
     certificates = {model.name: model.certificate for model in registry.status().models}
     models = {name: (counts[name], certificates[name]) for name in sorted(counts)}
-    others = [one for one in people.ids if not held[one]]
-    return DryRun(len(people.ids), sort_unknown(registry, others), models)
+    _, unknown = people.split_known(registry)
+    return DryRun(len(people.ids), unknown, models)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from .keys import read_tag_keys
 from .listing import PageWanted, RequestPage, read_page
 from .statements import append_line
 from .storage import people_table, requests_table
-from .storage.aside_table import is_aside
+from .storage.aside_table import is_aside, model_of
 from .storage.requests_table import MovedMeanwhile
 
 
@@ -117,21 +117,31 @@ class RegistryRequests:
             self.status(request)  # raises if there is none
         return text
 
-    def find_models(self, subjects: Iterable[object]) -> dict[str, tuple[str, ...]]:
+    def find_models(
+        self, subjects: Iterable[object], *, sealed: bool = False
+    ) -> dict[str, tuple[str, ...]]:
         """Return for each person the models that hold them; none for strangers.
 
         Ids come back in their normal spelling, each once.
+
+        Parameters
+        ----------
+        subjects
+            Ids of people.
+        sealed
+            Whether to count rows of a model that are sealed apart, too.
         """
         ids = people(subjects)
         with self._context.store.read() as connection:
             tags = find_tags(connection, ids, keys=read_tag_keys(self._context.paths))
             there = [tag for tag in tags.values() if tag]
             models = people_table.models_by_tag(connection, there)
-        found = {one: models.get(tags[one] or "", ()) for one in ids}
-        return {
-            one: tuple(sorted(name for name in names if not is_aside(name)))
-            for one, names in found.items()
-        }
+        found = {}
+        for one in ids:
+            names = models.get(tags[one] or "", ())
+            counted = {model_of(name) for name in names if sealed or not is_aside(name)}
+            found[one] = tuple(sorted(counted))
+        return found
 
     def find_forgotten(self, subjects: Iterable[object]) -> tuple[str, ...]:
         """Return those who were forgotten and did not come back since.
