@@ -293,7 +293,7 @@ class TestTwice:
     def test_what_nobody_asked_is_unknown(self, registry: Registry) -> None:
         with pytest.raises(UnknownRequest):
             registry.requests.cancel(A_REQUEST)
-        with pytest.raises(InvalidInput, match="give 32 random"):
+        with pytest.raises(InvalidInput, match="is 32 hexadecimal digits"):
             registry.requests.cancel("ticket 7")
 
 

@@ -443,7 +443,7 @@ class TestUsage:
             (["verify", "x", "--kee", "y"], "no such option: --kee"),
             (["fit", "churn"], "missing argument"),
             (["rotate", "salt"], "for 'KEY': 'salt' is not one of"),
-            (["forget", "ada", "--wait", "soon"], "'--wait'"),
+            (["forget", "ada", "--wait", "soon"], "'--wait': 'soon' is not a number"),
         ],
     )
     def test_usage_error_is_one_line(self, words: list[str], said: str) -> None:

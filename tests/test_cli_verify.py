@@ -218,6 +218,56 @@ class TestVerify:
         done = call("verify", file, "--key", key, "--seen", file)
         assert done.code == WRONG_INPUT
         assert "is not a ledger export" in done.err
+        done = call("verify", certificate, certificate, "--record", record)
+        assert done.code == WRONG_INPUT
+        assert "--record with 2 files" in done.err
+
+    def test_each_of_several_files_has_a_verdict(self, keep: Keep, key: Path) -> None:
+        good, export = keep("r", RECEIPT), keep("ledger", EXPORT)
+        done = call("verify", good, export, "--key", key)
+        assert done.code == DONE
+        assert done.out.splitlines() == [
+            f"STANDS: {good}, receipt",
+            f"STANDS: {export}, ledger export",
+        ]
+        bad = keep("bad", RECEIPT.replace('"n_subjects":1', '"n_subjects":2'))
+        done = call("verify", good, bad, export, "--key", key)
+        assert done.code == DOES_NOT_STAND
+        first, second, third = done.out.splitlines()
+        assert first.startswith("STANDS") and third.startswith("STANDS")
+        assert second.startswith(f"DOES NOT STAND: {bad}, receipt: ")
+
+    def test_file_that_cannot_be_checked_hides_no_other(
+        self, keep: Keep, key: Path
+    ) -> None:
+        good, bad = keep("r", RECEIPT), keep("bad", RECEIPT[:-1])
+        done = call("verify", "nowhere", good, "--key", key)
+        assert done.code == DATA_MISSING
+        assert done.out.splitlines() == [
+            "NOT CHECKED: nowhere: does not exist; check the path",
+            f"STANDS: {good}, receipt",
+        ]
+        assert done.err.endswith("expunge: 1 of 2 files could not be checked\n")
+        assert call("verify", "nowhere", bad, "--key", key).code == DOES_NOT_STAND
+        unsigned = keep("c", certificates.EACH.to_json())
+        done = call("verify", good, unsigned)
+        assert done.code == WRONG_INPUT
+        assert f"NOT CHECKED: {good}: is signed; give" in done.out
+        assert f"STANDS: {unsigned}, certificate" in done.out
+
+    def test_several_files_as_json(self, keep: Keep, key: Path) -> None:
+        good, bad = keep("r", RECEIPT), keep("bad", RECEIPT[:-1])
+        one = call("verify", good, "--key", key, "--json").json
+        done = call("verify", good, bad, "nowhere", "--key", key, "--json")
+        assert done.code == DOES_NOT_STAND
+        first, second, third = done.json["files"]
+        assert done.json["stands"] is False
+        assert first == {"file": str(good), **one}
+        assert (second["file"], second["stands"]) == (str(bad), False)
+        assert (third["stands"], third["code"]) == (None, DATA_MISSING)
+        assert "nowhere does not exist" in third["error"]
+        both = call("verify", good, good, "--key", key, "--json")
+        assert both.json["stands"] is True
 
     def test_neither_registry_nor_database_is_needed(
         self, keep: Keep, key: Path

@@ -21,6 +21,7 @@ from expunge.tables import Schema
 from expunge.tables.training import guess_task
 from tests.calling import N_PEOPLE, call, copied, make_registry, person, whole
 from tests.cli_page import PAGE as MANUAL
+from tests.older import make_older
 
 REQUEST = "0123456789abcdef" * 2
 
@@ -84,6 +85,27 @@ class TestInit:
         assert again.json["store"] == "sqlite"
         assert again.json["key"] in call("status", "-r", folder).out
 
+    def test_again_changes_nothing_and_says_so(self, tmp_path: Path) -> None:
+        folder = tmp_path / "registry"
+        made = call("init", "-r", folder, "--regime", "ccpa", "--json").json
+        assert made["change"] == "created"
+        before = whole(folder)
+        done = call("init", "-r", folder, "--regime", "gdpr")
+        assert done.code == DONE
+        assert done.out == f"{folder} is a registry already; nothing was changed\n"
+        assert "--regime and --backup-days count only when" in done.err
+        again = call("init", "-r", folder, "--json").json
+        assert again == {**made, "change": "none"}
+        assert whole(folder) == before
+
+    def test_upgrade_is_said(self, folder: Path) -> None:
+        with Registry.open(folder) as registry:
+            make_older(registry._context.store, "0001")
+        done = call("init")
+        assert done.code == DONE
+        assert done.out == f"the tables of {folder} are upgraded\n"
+        assert call("status").code == DONE
+
     @pytest.mark.parametrize(
         "options",
         [
@@ -144,6 +166,23 @@ class TestFit:
             in done.words
         )
 
+    def test_budget_without_another_release_is_warned_of(
+        self, folder: Path, table: Path
+    ) -> None:
+        about = (table, "--target", "outcome", "--subject", "patient", "--no-trial")
+        done = call("fit", "once", *about, "--releases", "1")
+        assert done.code == DONE
+        assert "epsilon 1, delta 1e-05 for 1 release, with noise" in done.words
+        (warning,) = [one for one in done.err.splitlines() if "warning" in one]
+        assert warning.startswith("warning: the budget allows 1 release, and this is ")
+        assert "no request can be applied to once; fit it again" in warning
+        done = call("fit", "twice", *about, "--releases", "2")
+        assert "for 2 releases together, with noise" in done.words
+        assert "warning" not in done.err
+        told = call("fit", "json", *about, "--releases", "1", "--json")
+        assert told.json["releases_left"] == 0
+        assert "warning" in told.err
+
     def test_without_a_budget_nothing_is_promised(
         self, folder: Path, table: Path
     ) -> None:
@@ -195,7 +234,10 @@ class TestFit:
             (("--no-budget", "--sigma", "2"), "--no-budget with --sigma"),
             (("--no-budget", "--row-norm", "2"), "--no-budget with --row-norm"),
             (("--epsilon", "-1"), "epsilon=-1.0"),
-            (("--releases", "0"), "releases=0"),
+            (("--sigma", "x"), "'--sigma': 'x' is not a number; give a number;"),
+            (("--releases", "1.5"), "'1.5' is not a whole number; give a whole number"),
+            (("--releases", "0"), "'--releases': '0' is too small; give at least 1;"),
+            (("--l1-ratio", "2"), "'--l1-ratio': '2' is too large; give at most 1;"),
             (("--kind", "linear"), "column 'outcome': words, which a regression cann"),
             (("--task", "regression"), "words, which a regression cannot predict"),
             (("--task", "regression", "--kind", "softmax"), "--task regression with"),

@@ -285,6 +285,36 @@ class TestForget:
         shown = call("status")
         assert "1 request accepted, not completed:" in shown.out
 
+    def test_reason_is_said_in_words(self, folder: Path) -> None:
+        done = call("request", "lift", person(1), "--request", REQUEST)
+        assert done.code == DONE
+        why = "refused (nothing of the person was restricted)"
+        assert done.err == f"lift, 1 person: {why}; no model changed\n"
+        assert f"outcome    {why}\n" in call("status", "--request", REQUEST).out
+        held = ("--reason", "legal-claims", "--until", "2999-01-01")
+        assert call("request", "hold", person(2), *held).code == DONE
+        done = call("forget", person(2))
+        why = "partly (rows of the person are kept sealed under a legal hold)"
+        assert done.err == f"erase, 1 person: {why}; no model changed\n"
+        Path("two.txt").write_text(f"{person(2)}\n{person(3)}\n")
+        done = call("request", "object", "--from", "two.txt")
+        assert done.err == f"object, 2 people: 1 done, 1 {why}; 2 models changed\n"
+
+    def test_erasure_of_sealed_rows_changes_no_model(self, folder: Path) -> None:
+        assert call("request", "restrict", person(1)).code == DONE
+        done = call("forget", person(1))
+        assert done.err == "erase, 1 person: done; no model changed\n"
+
+    def test_people_whose_rows_are_sealed_are_known(self, folder: Path) -> None:
+        Path("two.txt").write_text(f"{person(1)}\n{person(2)}\n")
+        assert call("request", "restrict", "--from", "two.txt").code == DONE
+        done = call("forget", person(1), "--dry-run")
+        assert done.code == DONE
+        assert "1 person, all of them known; nothing was changed" in done.err
+        done = call("request", "lift", "--from", "two.txt")
+        assert done.code == DONE
+        assert done.err == "lift, 2 people: done; 2 models changed\n"
+
     def test_one_folder_takes_many_receipts(self, folder: Path) -> None:
         for number in (1, 2):
             done = call("forget", person(number), "--receipts", "answers")

@@ -117,6 +117,23 @@ main()"""
         assert call("status", *options).code == code
         assert not Path("r.json").exists()
 
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("status", "--request", "4711"),
+            ("cancel", "4711"),
+            ("refuse", "4711", "--reason", "unfounded"),
+            ("extend", "4711", "--reason", "many", "--notified", "2026-01-01"),
+        ],
+    )
+    def test_what_is_no_id_is_not_asked_to_be_random(
+        self, folder: Path, words: tuple[str, ...]
+    ) -> None:
+        done = call(*words)
+        assert done.code == WRONG_INPUT
+        assert "'4711'; the id of a request is 32 hexadecimal digits" in done.err
+        assert "random" not in done.err and "ledger" not in done.err
+
     def test_empty_registry_says_how_to_begin(self, tmp_path: Path) -> None:
         assert call("init", "-r", tmp_path / "new").code == DONE
         done = call("status", "-r", tmp_path / "new")
@@ -215,7 +232,26 @@ class TestRemove:
 
     def test_json(self, folder: Path) -> None:
         done = call("remove", "dose", "--json")
-        assert done.json == {"removed": "dose", "outstanding": []}
+        apart = {"n_restricted": 0, "n_held": 0, "first_end": ""}
+        removed = {"removed": "dose", "outstanding": []}
+        assert done.json == {**removed, "set_aside": apart}
+
+    def test_rows_that_are_sealed_apart_stay(self, folder: Path) -> None:
+        held = ("--reason", "legal-claims", "--until", "2999-01-01")
+        assert call("request", "hold", person(1), *held).code == DONE
+        assert call("request", "restrict", person(2)).code == DONE
+        apart = "sealed apart: 1 restricted, 1 held, the first until 2999-01-01"
+        done = call("remove", "dose")
+        words = "dose removed; its rows and keys are destroyed, except rows that are "
+        assert done.words == f"{words}restricted or held {apart}"
+        told = call("remove", "churn", "--json").json
+        assert told["set_aside"]["n_held"] == 1
+        shown = call("status").out
+        assert "no model; fit one with expunge fit" in shown
+        assert "yet" not in shown
+        assert apart in shown
+        assert "outdated releases still in use" in shown
+        assert call("request", "end-hold", person(1)).code == DONE
 
     def test_is_not_done_twice_or_unasked(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,35 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that look after a registry: init, restore, rotate, status and log."""
+"""Commands that look after a registry: init, restore, rotate and log."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, NoRegistry, OlderSchema
 from .common import (
     DONE,
-    DUE,
-    WRONG_INPUT,
-    CommandFailed,
     ConfirmOptions,
     RegistryOptions,
     TextTable,
-    describe_deadline,
-    describe_releases_left,
     format_count,
-    format_day,
     format_pairs,
-    model_to_json,
     print_json,
+    print_note,
     print_text,
-    release_to_json,
-    request_to_json,
     require_file,
     show_progress,
     wrap,
@@ -37,7 +26,6 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..ledger import Entry
-    from ..registry import RegistryStatus, RequestStatus
 
 BACKUP_ADVICE = (
     "To back up, copy the whole folder; with PostgreSQL, dump the database as well. "
@@ -45,8 +33,6 @@ BACKUP_ADVICE = (
     "since. Never copy a backup over the folder: the journal in the folder knows who "
     "was forgotten after the backup, and expunge restore forgets them again."
 )
-# More pending requests would push everything else off the screen; JSON has them all.
-MOST_PENDING = 20
 
 
 @dataclass(frozen=True)
@@ -86,6 +72,7 @@ class InitCommand(RegistryOptions):
         """Create the registry and print what to take care of."""
         from ..registry import Registry
 
+        done = self._find_change()
         with Registry.create(
             self.registry,
             url=self.store,
@@ -95,13 +82,35 @@ class InitCommand(RegistryOptions):
             status = registry.status()
         folder = self.registry
         if self.as_json:
-            print_json(
-                {"registry": str(folder), "store": status.store, "key": status.key}
-            )
-            return DONE
+            made = {"registry": str(folder), "store": status.store, "key": status.key}
+            print_json(made | {"change": done})
+        elif done == "created":
+            self._print_parts(status.store)
+        else:
+            changed = {
+                "upgraded": f"the tables of {folder} are upgraded",
+                "none": f"{folder} is a registry already; nothing was changed",
+            }
+            print_text(changed[done])
+            print_note("--regime and --backup-days count only when one is created")
+        return DONE
+
+    def _find_change(self) -> str:
+        """Return what there is to do: "created", "upgraded" or "none"."""
+        try:
+            with self.open_registry():
+                return "none"
+        except NoRegistry:
+            return "created"
+        except OlderSchema:
+            return "upgraded"
+
+    def _print_parts(self, store: str) -> None:
+        """Print where everything is, and what to back up."""
+        folder = self.registry
         parts = [
             ("registry", folder),
-            ("store", status.store),
+            ("store", store),
             ("keys", f"{folder / 'keys'}: secret; without them the registry is lost"),
             ("public key", f"{folder / 'public.pem'}: publish it"),
             (
@@ -110,7 +119,6 @@ class InitCommand(RegistryOptions):
             ),
         ]
         print_text(format_pairs(parts), "", wrap(BACKUP_ADVICE))
-        return DONE
 
 
 @dataclass(frozen=True)
@@ -216,211 +224,6 @@ class RotateCommand(RegistryOptions):
         else:
             print_text("a new key hides ids from now on")
         return DONE
-
-
-@dataclass(frozen=True)
-class StatusCommand(RegistryOptions):
-    """Show models, requests and outdated releases. This changes nothing."""
-
-    request: Annotated[
-        str | None,
-        typer.Option(metavar="HEX", help="One request, by its 32 hexadecimal digits."),
-    ] = None
-    receipt: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the receipt of --request to a file."),
-    ] = None
-    overdue: Annotated[
-        bool,
-        typer.Option(
-            "--overdue",
-            help="Only requests whose deadline is past; the exit code is 10 if there "
-            "are any.",
-        ),
-    ] = False
-    due: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPAN",
-            help="Only requests due within a span such as 7d or 2w, overdue ones "
-            "included; the exit code is 10 if there are any.",
-        ),
-    ] = None
-
-    def perform(self) -> int:
-        """Print the status of the registry, or of some requests."""
-        if self.request is not None:
-            return self._print_request(self.request)
-        if self.overdue or self.due is not None:
-            return self._print_due()
-        if self.receipt is not None:
-            raise InvalidInput("--receipt needs --request; say which request")
-        with self.open_registry() as registry:
-            status = registry.status()
-        if self.as_json:
-            print_json(status_to_json(status))
-        else:
-            print_status(status)
-        return DONE
-
-    def _print_due(self) -> int:
-        """Print the requests that are overdue or due soon, for a job that warns."""
-        from ..registry.context import today
-        from ..rights.calendar import parse_span
-
-        if self.overdue and self.due is not None:
-            raise InvalidInput("--overdue with --due; give only one of them")
-        span = timedelta(days=-1) if self.due is None else parse_span(self.due)
-        last = today() + span
-        with self.open_registry() as registry:
-            pending = registry.status().pending
-        found = [one for one in pending if one.is_due(last)]
-        if self.as_json:
-            print_json([request_to_json(one) for one in found])
-        elif found:
-            tabulate_pending(found).print()
-        else:
-            print_text("no request is overdue" if self.overdue else "no request is due")
-        return DUE if found else DONE
-
-    def _print_request(self, request: str) -> int:
-        """Print one request, and write its receipt if you asked for it."""
-        with self.open_registry() as registry:
-            found = registry.requests.status(request)
-            receipt = registry.requests.receipt(request)
-        if self.receipt is not None:
-            if receipt is None:
-                raise CommandFailed(
-                    f"request {request} is {found.stage}, not completed: there is no "
-                    "receipt yet; run expunge forget --pending",
-                    WRONG_INPUT,
-                )
-            self.receipt.write_text(receipt, encoding="utf-8")
-        if self.as_json:
-            nested = None if receipt is None else json.loads(receipt)
-            print_json(request_to_json(found) | {"receipt": nested})
-        else:
-            print_text(format_pairs(describe_request(found)))
-        return DONE
-
-
-def describe_request(request: "RequestStatus") -> list[tuple[str, object]]:
-    """Return a request as names and values."""
-    lines: list[tuple[str, object]] = [
-        ("request", request.request),
-        ("right", f"{request.right} ({request.regime})"),
-        ("stage", request.stage),
-        ("people", request.n_subjects),
-        ("submitted", request.submitted),
-        ("accepted", f"{format_day(request.accepted)} UTC"),
-    ]
-    if request.is_open:
-        lines.append(("deadline", describe_deadline(request.deadline)))
-    else:
-        lines.append(("deadline", f"{format_day(request.deadline)} UTC"))
-        if request.completed is not None:
-            lines.append(("completed", f"{format_day(request.completed)} UTC"))
-    if request.outcome:
-        because = f" ({request.reason})" if request.reason else ""
-        lines.append(("outcome", f"{request.outcome}{because}"))
-    if request.error:
-        lines.append(("held up by", request.error))
-    return lines
-
-
-def status_to_json(status: "RegistryStatus") -> dict[str, Any]:
-    """Return the status of a registry as JSON data."""
-    return {
-        "models": [model_to_json(model) for model in status.models],
-        "pending": [request_to_json(request) for request in status.pending],
-        "outstanding": [release_to_json(release) for release in status.outstanding],
-        "set_aside": asdict(status.set_aside),
-        "n_requests": status.n_requests,
-        "n_completed": status.n_completed,
-        "ledger_size": status.ledger_size,
-        "key": status.key,
-        "store": status.store,
-    }
-
-
-def print_status(status: "RegistryStatus") -> None:
-    """Print a line of figures, then a table for each kind of thing."""
-    requests = format_count(status.n_requests, "request")
-    late = sum(one.is_overdue for one in status.pending)
-    overdue = f", {late} overdue" if late else ""
-    entries = format_count(status.ledger_size, "entry", plural="entries")
-    print_text(
-        f"{requests}, {status.n_completed} completed{overdue}; "
-        f"{entries} in the ledger; {status.store}",
-        f"signed by key {status.key}",
-    )
-    if not status.models:
-        print_text("", "no model yet; start with expunge fit")
-        return
-    print_text("")
-    tabulate_models(status).print()
-    apart = status.set_aside
-    if apart.n_restricted or apart.n_held:
-        ends = f", the first until {apart.first_end}" if apart.first_end else ""
-        print_text(
-            "",
-            f"sealed apart: {apart.n_restricted} restricted, {apart.n_held} held{ends}",
-        )
-    if status.pending:
-        pending = format_count(len(status.pending), "request")
-        print_text("", f"{pending} accepted, not completed:")
-        tabulate_pending(status.pending).print()
-    if status.outstanding:
-        print_text("", "outdated releases still in use; replace every copy, then run")
-        print_text("expunge release NAME --withdraw N:")
-        tabulate_outstanding(status).print()
-
-
-def tabulate_models(status: "RegistryStatus") -> TextTable:
-    """Return the models as a table."""
-    return TextTable(
-        ("release", "made (UTC)", "status", "people", "releases left", "model"),
-        tuple(
-            (
-                str(model.number),
-                format_day(model.made),
-                model.certificate.status,
-                str(model.n_people or "none"),
-                describe_releases_left(model.certificate),
-                model.name,
-            )
-            for model in status.models
-        ),
-    )
-
-
-def tabulate_pending(requests: "Sequence[RequestStatus]") -> TextTable:
-    """Return the requests not completed as a table, the earliest deadline first."""
-    pending = sorted(requests, key=lambda request: request.deadline)
-    lines: list[tuple[str, ...]] = [
-        (one.request, one.right, one.stage, describe_deadline(one.deadline), one.error)
-        for one in pending[:MOST_PENDING]
-    ]
-    if len(pending) > MOST_PENDING:
-        lines.append((f"and {len(pending) - MOST_PENDING} more", "", "", "", ""))
-    headings = ("request", "right", "stage", "deadline", "held up by")
-    return TextTable(headings, tuple(lines))
-
-
-def tabulate_outstanding(status: "RegistryStatus") -> TextTable:
-    """Return the outdated releases that are still in use as a table."""
-    return TextTable(
-        ("release", "superseded (UTC)", "model", "files"),
-        tuple(
-            (
-                str(release.number),
-                "" if release.superseded is None else format_day(release.superseded),
-                release.model,
-                ", ".join(file for _, file in release.shipped),
-            )
-            for release in status.outstanding
-        ),
-    )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from .common import (
     CommandFailed,
     TextTable,
     count_releases_left,
+    describe_outcome,
     describe_releases_left,
     explain,
     find_exit_code,
@@ -83,8 +84,8 @@ class RequestedPeople:
     def split_known(
         self, registry: "Registry"
     ) -> "tuple[RequestedPeople, UnknownPeople]":
-        """Return the people that some model holds, and the others."""
-        models = registry.requests.find_models(self.ids)
+        """Return the people with rows in a model or sealed apart, and the others."""
+        models = registry.requests.find_models(self.ids, sealed=True)
         known = tuple(one for one in self.ids if models[one])
         others = tuple(one for one in self.ids if not models[one])
         return RequestedPeople(known, self.listed), sort_unknown(registry, others)
@@ -206,8 +207,8 @@ def dry_run(registry: "Registry", people: RequestedPeople) -> DryRun:
     counts = Counter(name for names in held.values() for name in names)
     certificates = {model.name: model.certificate for model in registry.status().models}
     models = {name: (counts[name], certificates[name]) for name in sorted(counts)}
-    others = [one for one in people.ids if not held[one]]
-    return DryRun(len(people.ids), sort_unknown(registry, others), models)
+    _, unknown = people.split_known(registry)
+    return DryRun(len(people.ids), unknown, models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,17 +401,19 @@ def count_changed(receipts: Iterable[Mapping[str, Any]]) -> tuple[int, list[str]
 
 
 def describe_answers(receipts: Sequence[Mapping[str, Any]]) -> str:
-    """Return in a few words what became of requests."""
+    """Return in a few words what became of requests, and why."""
     n_people, models = count_changed(receipts)
     people = format_count(n_people, "person", plural="people")
     changed = format_count(len(models), "model") if models else "no model"
-    answers = {(one["entry"]["right"], one["entry"]["outcome"]) for one in receipts}
-    if answers == {("erase", "done")}:
+    entries = [one["entry"] for one in receipts]
+    rights = {one["right"] for one in entries}
+    outcomes = Counter(
+        describe_outcome(one["outcome"], one["reason"]) for one in entries
+    )
+    if models and rights == {"erase"} and set(outcomes) == {"done"}:
         return f"{people} removed from {changed}"
-    outcomes = Counter(one["entry"]["outcome"] for one in receipts)
     found = ", ".join(
-        outcome if len(outcomes) == 1 else f"{outcome} {n} times"
+        outcome if len(outcomes) == 1 else f"{n} {outcome}"
         for outcome, n in sorted(outcomes.items())
     )
-    rights = ", ".join(sorted({right for right, _ in answers}))
-    return f"{rights}, {people}: {found}; {changed} changed"
+    return f"{', '.join(sorted(rights))}, {people}: {found}; {changed} changed"

@@ -80,6 +80,8 @@ class CommandGroup(TyperGroup):
 
     def _report(self, error: Any, *, as_json: bool) -> None:
         """Print what is wrong with the command line; print help if it is empty."""
+        if isinstance(error, typer.BadParameter):
+            error.message = describe_bad_value(error)
         message = error.format_message()
         if message.startswith("Usage:"):
             typer.echo(message, err=True)
@@ -88,6 +90,24 @@ class CommandGroup(TyperGroup):
         message = message.replace("Value error, ", "")  # a word for programmers
         text = message[:1].lower() + message[1:].rstrip(".")
         print_error(f"{text}; see {where} --help", WRONG_INPUT, as_json=as_json)
+
+
+def describe_bad_value(error: typer.BadParameter) -> str:
+    """Return what is wrong with the value of an option, and what to give.
+
+    Typer reads numbers by Pydantic, whose words leave out the value.
+    """
+    problems: list[Any] = getattr(error.__cause__, "errors", list)()
+    for problem in problems:
+        value, limits = problem["input"], problem.get("ctx", {})
+        if "ge" in limits:
+            return f"{value!r} is too small; give at least {limits['ge']:g}"
+        if "le" in limits:
+            return f"{value!r} is too large; give at most {limits['le']:g}"
+        for kind, noun in (("int", "a whole number"), ("float", "a number")):
+            if problem["type"].startswith(kind):
+                return f"{value!r} is not {noun}; give {noun}"
+    return error.message
 
 
 CODES = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
@@ -196,7 +216,7 @@ GROUPS = {
 }
 # Where each one is: ``alias find`` is the class ``AliasFindCommand`` of ``aliases``.
 MODULES = {
-    "admin": "init restore rotate status log",
+    "admin": "init restore rotate log",
     "aliases": "alias",
     "demo": "demo bench",
     "estimators": "advise",
@@ -206,6 +226,7 @@ MODULES = {
     "requests": "forget request cancel refuse extend",
     "rows": "add rectify",
     "service": "serve token webhook",
+    "status": "status",
     "verify": "verify audit",
 }
 

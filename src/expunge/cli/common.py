@@ -20,13 +20,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..display.progress import OnNamedProgress, OnProgress, ProgressBar
-from ..exceptions import needing
+from ..exceptions import InvalidInput, needing
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..promise.certificate import Certificate
-    from ..registry import ModelStatus, Registry, ReleaseStatus, RequestStatus
+    from ..registry import (
+        ForgottenInData,
+        ModelStatus,
+        Registry,
+        ReleaseStatus,
+        RequestStatus,
+    )
+    from ..tables import TrainingTable
 
 
 FOLDER = Path("expunge-registry")
@@ -193,6 +200,19 @@ def require_file(path: Path) -> None:
     """Raise if nothing is at this path."""
     if not path.exists():
         raise CommandFailed(f"{path} does not exist; check the path", DATA_MISSING)
+
+
+def explain_forgotten(
+    error: "ForgottenInData", table: "TrainingTable", *, advice: str
+) -> InvalidInput:
+    """Return the error about people in a table who were forgotten, with its lines."""
+    assert table.file is not None
+    people = format_count(error.n_people, "person", plural="people")
+    return InvalidInput(
+        f"{table.file.path}, {table.locate(error.rows)}: rows of {people} who were "
+        f"forgotten, and would come back: leave them out with --without-forgotten, or "
+        f"{advice}"
+    )
 
 
 WIDTH = 80
@@ -370,13 +390,21 @@ def _format_optional_day(time: int | None) -> str | None:
     return None if time is None else format_day(time)
 
 
+def describe_outcome(outcome: str, reason: str) -> str:
+    """Return what became of a request, with the words for the code of the reason."""
+    from ..rights.standing import REASONS
+
+    return f"{outcome} ({REASONS[reason]})" if reason else outcome
+
+
 def describe_promise(certificate: "Certificate") -> str:
     """Return in a few words what a certificate promises."""
     if certificate.status == "radius-only":
         return "none: nothing is promised"
     about = "each release"
     if certificate.releases is not None:
-        about = f"{certificate.releases} releases together"
+        releases = format_count(certificate.releases, "release")
+        about = f"{releases}{' together' if certificate.releases > 1 else ''}"
     return (
         f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g} for {about}, "
         f"with noise of sigma {certificate.sigma:g}"
@@ -388,6 +416,17 @@ def count_releases_left(certificate: "Certificate") -> int | None:
     if certificate.releases is None:
         return None
     return certificate.releases - certificate.n_releases
+
+
+def warn_of_last_release(model: "ModelStatus") -> None:
+    """Print a warning if the budget of a model that was fitted has no release left."""
+    certificate = model.certificate
+    if count_releases_left(certificate) == 0:
+        releases = format_count(certificate.releases or 0, "release")
+        print_note(
+            f"warning: the budget allows {releases}, and this is the last one: no "
+            f"request can be applied to {model.name}; fit it again with more --releases"
+        )
 
 
 def describe_releases_left(certificate: "Certificate") -> str:

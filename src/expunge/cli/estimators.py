@@ -154,8 +154,9 @@ class EstimatorOptions:
     releases: Annotated[
         int | None,
         typer.Option(
+            min=1,
             help="Promise it for this many releases together, including the first "
-            "(default: for each release on its own)."
+            "(default: for each release on its own).",
         ),
     ] = None
     row_norm: Annotated[

@@ -14,6 +14,7 @@ from .common import (
     RegistryOptions,
     TextTable,
     describe_promise,
+    explain_forgotten,
     format_count,
     format_pairs,
     model_to_json,
@@ -21,6 +22,7 @@ from .common import (
     print_note,
     print_text,
     require_file,
+    warn_of_last_release,
 )
 from .estimators import ModelKind, parse_classes
 from .lake import KeepRows, LakeOptions, LongFit, print_long_fit, readmit_owners
@@ -53,7 +55,7 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="The table: CSV, Parquet or Arrow; or Parquet files, or their folder.",
         ),
     ]
@@ -176,6 +178,7 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
             print_json(model_to_json(fitted) | report.to_json())
         else:
             self._print(fitted, report)
+        warn_of_last_release(fitted)
         return DONE
 
     @property
@@ -220,9 +223,9 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
             )
             fitted = {one.name: one for one in registry.status().models}[self.name]
             n_rows = len(table)
-        return print_long_fit(
-            fitted, asked, kind=kind, n_rows=n_rows, left_out=left_out
-        )
+        print_long_fit(fitted, asked, kind=kind, n_rows=n_rows, left_out=left_out)
+        warn_of_last_release(fitted)
+        return DONE
 
     def _fit(
         self, registry: "Registry", model: Any, *, table: "TrainingTable"
@@ -243,12 +246,8 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
                 without_forgotten=self.without_forgotten,
             )
         except ForgottenInData as error:
-            people = format_count(error.n_people, "person", plural="people")
-            raise InvalidInput(
-                f"{self.file}, {table.locate(error.rows)}: rows of {people} who were "
-                "forgotten; a fit would bring them back: leave them out with "
-                "--without-forgotten, or state with --readmit that they came back"
-            ) from None
+            advice = "state with --readmit that they came back"
+            raise explain_forgotten(error, table, advice=advice) from None
 
     def _choose_roles(self) -> "Roles":
         """Return what columns are, beside features."""
@@ -377,11 +376,6 @@ class FitReport:
 
     def print_notes(self) -> None:
         """Print what a person should look at, a line each."""
-        from ..tables.training import ON_REQUEST
-
-        for one in self.table.schema.left_out:
-            if self.table.guessed and one.why != ON_REQUEST:
-                print_note(f"left out: column {one.name!r}, {one.why}")
         n_left = self.table.n_without_target
         if n_left:
             rows = format_count(n_left, "row")

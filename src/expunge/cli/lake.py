@@ -200,7 +200,7 @@ def print_long_fit(
     kind: ModelKind,
     n_rows: int,
     left_out: "LeftOut",
-) -> int:
+) -> None:
     """Print what was fitted, and what is promised."""
     keep = asked.options.keep_rows
     source = asked.options.source or asked.name
@@ -208,7 +208,7 @@ def print_long_fit(
         more = {"kind": kind.value, "n_rows": n_rows, "left_out": left_out._asdict()}
         kept = {"keep_rows": keep.value, "source": source}
         print_json(model_to_json(fitted) | more | kept)
-        return DONE
+        return
     people = format_count(fitted.n_people, "person", plural="people")
     whose = f"of {people}" if asked.columns["subject"] else "without owners"
     lines: list[tuple[str, object]] = [
@@ -230,7 +230,6 @@ def print_long_fit(
             "expunge does not change these files when people leave; expunge lake "
             f"rewrite {asked.name} does, when you ask for it"
         )
-    return DONE
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from .common import (
     release_to_json,
     show_progress,
 )
+from .status import describe_set_aside
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ class ReanchorCommand(RegistryOptions):
 class RemoveCommand(RegistryOptions, ConfirmOptions):
     """Retire a model, and destroy its rows and keys.
 
-    The ledger says so, and receipts stay valid. The name cannot be used again. Releases
-    that left stay listed in the status until you withdraw them.
+    Rows that are restricted or held stay sealed apart. The ledger says that the model
+    was removed, and receipts stay valid. The name cannot be used again. Releases that
+    left stay listed in the status until you withdraw them.
     """
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
@@ -134,12 +136,23 @@ class RemoveCommand(RegistryOptions, ConfirmOptions):
             self.confirm(f"Remove model {self.name}, and destroy its rows and keys?")
             with show_progress("erasing"):
                 registry.models.remove(self.name)
-            outstanding = registry.status().outstanding
-        numbers = [one.number for one in outstanding if one.model == self.name]
+            status = registry.status()
+        numbers = [one.number for one in status.outstanding if one.model == self.name]
         if self.as_json:
-            print_json({"removed": self.name, "outstanding": numbers})
+            print_json(
+                {
+                    "removed": self.name,
+                    "outstanding": numbers,
+                    "set_aside": asdict(status.set_aside),
+                }
+            )
             return DONE
-        print_text(f"{self.name} removed; its rows and keys are destroyed")
+        removed = f"{self.name} removed; its rows and keys are destroyed"
+        apart = describe_set_aside(status)
+        if apart:
+            print_text(f"{removed}, except rows that are restricted or held", apart)
+        else:
+            print_text(removed)
         if numbers:
             releases = format_count(len(numbers), "release")
             print_note(

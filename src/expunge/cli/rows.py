@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands that bring rows to a model that is fitted: add and rectify."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..exceptions import InvalidInput
 from .answering import take_people
 from .common import (
     DONE,
     ConfirmOptions,
     RegistryOptions,
+    explain_forgotten,
     format_count,
     model_to_json,
     print_json,
@@ -22,6 +25,8 @@ from .common import (
 from .requests import AnswerOptions
 
 if TYPE_CHECKING:
+    from ..linear_model.snapshots import UnseenCategory
+    from ..registry import LeftOut, Registry
     from ..tables import TrainingTable
 
 
@@ -92,14 +97,7 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
         """Read the table, add its rows, and print what the model is now."""
         table = self.read_rows(self.file, subject=self.subject)
         with self.open_registry() as registry:
-            left_out = registry.add(
-                self.name,
-                table.X,
-                table.y,
-                subjects=table.subjects,
-                sample_weight=table.weight,
-                without_forgotten=self.without_forgotten,
-            )
+            left_out = self._add(registry, table)
             found = {one.name: one for one in registry.status().models}[self.name]
         n_rows = len(table.y) - left_out.n_rows
         if self.as_json:
@@ -111,6 +109,50 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
             gone = format_count(left_out.n_rows, "row")
             print_note(f"left out: {gone} of people who were forgotten")
         return DONE
+
+    def _add(self, registry: "Registry", table: "TrainingTable") -> "LeftOut":
+        """Add the rows; name the lines of those that cannot be added."""
+        from ..linear_model.snapshots import UnseenCategory
+        from ..registry import ForgottenInData
+
+        try:
+            return registry.add(
+                self.name,
+                table.X,
+                table.y,
+                subjects=table.subjects,
+                sample_weight=table.weight,
+                without_forgotten=self.without_forgotten,
+            )
+        except ForgottenInData as error:
+            advice = "fit again with --readmit if they came back; nothing was changed"
+            raise explain_forgotten(error, table, advice=advice) from None
+        except UnseenCategory as error:
+            kept = self._find_kept(registry, table)
+            rows = [kept[row] for row in error.rows]
+            raise explain_category(error, table, rows=rows) from None
+
+    def _find_kept(self, registry: "Registry", table: "TrainingTable") -> list[int]:
+        """Return the places of the rows that are added, in the table."""
+        owners = table.subjects
+        if owners is None or not self.without_forgotten:
+            return list(range(len(table.y)))
+        gone = {*registry.requests.find_forgotten(owners)}
+        return [row for row, owner in enumerate(owners) if owner not in gone]
+
+
+def explain_category(
+    error: "UnseenCategory", table: "TrainingTable", *, rows: Sequence[int]
+) -> InvalidInput:
+    """Return the error about a category that a model does not have, with its lines."""
+    assert table.file is not None and table.rows is not None
+    return table.file.make_error(
+        error.column,
+        "a category, or a missing value, that no row of the model has",
+        rows=table.rows[list(rows)].tolist(),
+        advice="correct it, or fit again with all categories of the column in the "
+        "schema; nothing was changed",
+    )
 
 
 @dataclass(frozen=True)
@@ -131,6 +173,7 @@ class RectifyCommand(AnswerOptions, TableOptions):
 
     def perform(self) -> int:
         """File the request, apply it, and hand out the receipt."""
+        from ..linear_model.snapshots import UnseenCategory
         from ..registry import NewRows, Request
 
         table = self.read_rows(self.file, subject=None)
@@ -146,5 +189,8 @@ class RectifyCommand(AnswerOptions, TableOptions):
                 submitted=self.submitted,
                 rows=rows,
             )
-            self.answer(registry, people, asked=[self.named(asked)])
+            try:
+                self.answer(registry, people, asked=[self.named(asked)])
+            except UnseenCategory as error:
+                raise explain_category(error, table, rows=error.rows) from None
         return DONE

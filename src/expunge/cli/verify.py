@@ -4,20 +4,26 @@
 ``verify`` needs only the file and the public keys; ``audit`` opens private records.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..exceptions import InvalidInput
+from ..exceptions import ExpungeError, InvalidInput
 from .common import (
     DOES_NOT_STAND,
     DONE,
+    CommandFailed,
     CommonOptions,
     RegistryOptions,
+    explain,
+    find_exit_code,
+    format_count,
     format_list,
     print_json,
+    print_note,
     print_text,
     read_file,
     wrap,
@@ -35,10 +41,13 @@ class VerifyCommand(CommonOptions):
     """Check whether a receipt, a ledger export or a certificate stands.
 
     It works offline, from the file and the public keys alone: no registry, no database.
-    It exits with 0 if the file stands and with 6 if it does not.
+    It exits with 0 if the file stands and with 6 if it does not. Of several files it
+    prints a line each, and exits with the worst code.
     """
 
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to check.")]
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="The files to check.")
+    ]
     key: Annotated[
         Path | None,
         typer.Option(
@@ -63,20 +72,86 @@ class VerifyCommand(CommonOptions):
     ] = None
 
     def perform(self) -> int:
-        """Check the file and print the result."""
-        from ..ledger.export import FileToCheck, check_file
-
-        result = check_file(
-            FileToCheck(self.file, read_file(self.file)),
-            pem=None if self.key is None else read_file(self.key),
-            seen=[FileToCheck(path, read_file(path)) for path in self.seen or ()],
-            record=None if self.record is None else read_file(self.record),
-        )
+        """Check the files and print the results."""
+        if self.record is not None and len(self.files) > 1:
+            raise InvalidInput(
+                f"--record with {len(self.files)} files; a record goes with one "
+                "certificate: give that file alone"
+            )
+        check = self._prepare_check()
+        if len(self.files) > 1:
+            return self._print_each([try_check(check, file) for file in self.files])
+        (file,) = self.files
+        result = check(file)
         if self.as_json:
             print_json(result_to_json(result))
         else:
-            print_text(describe_result(self.file, result))
+            print_text(describe_result(file, result))
         return DONE if result.verdict.stands else DOES_NOT_STAND
+
+    def _prepare_check(self) -> "Callable[[Path], CheckResult]":
+        """Read keys, records and what to compare with; return the check of a file."""
+        from ..ledger.export import FileToCheck, check_file
+
+        pem = None if self.key is None else read_file(self.key)
+        seen = [FileToCheck(path, read_file(path)) for path in self.seen or ()]
+        record = None if self.record is None else read_file(self.record)
+
+        def check(path: Path) -> "CheckResult":
+            file = FileToCheck(path, read_file(path))
+            return check_file(file, pem=pem, seen=seen, record=record)
+
+        return check
+
+    def _print_each(self, checked: "Sequence[CheckedFile]") -> int:
+        """Print the outcome of each file, and return the worst code."""
+        code = max(one.code for one in checked)
+        if self.as_json:
+            files = [one.to_json() for one in checked]
+            print_json({"stands": code == DONE, "files": files})
+        else:
+            print_text(*(one.describe() for one in checked))
+            print_note("verify one file to see what was checked, and on what terms")
+        n_failed = sum(one.result is None for one in checked)
+        if n_failed:
+            total = format_count(len(checked), "file")
+            raise CommandFailed(f"{n_failed} of {total} could not be checked", code)
+        return code
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """The result of the check of a file, or why it could not be checked."""
+
+    path: Path
+    result: "CheckResult | None"
+    code: int
+    error: str = ""
+
+    def describe(self) -> str:
+        """Return the outcome in a line."""
+        if self.result is None:
+            reason = self.error.removeprefix(f"{self.path} ")
+            return f"NOT CHECKED: {self.path}: {reason}"
+        line = f"{format_outcome(self.result.verdict)}: {self.path}, {self.result.kind}"
+        return ": ".join(filter(None, [line, "; ".join(self.result.verdict.failures)]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON data."""
+        if self.result is None:
+            failure = {"stands": None, "error": self.error, "code": self.code}
+            return {"file": str(self.path), **failure}
+        return {"file": str(self.path), **result_to_json(self.result)}
+
+
+def try_check(check: "Callable[[Path], CheckResult]", path: Path) -> CheckedFile:
+    """Check a file; one that cannot be checked must not hide the others."""
+    try:
+        result = check(path)
+    except (ExpungeError, CommandFailed) as error:
+        return CheckedFile(path, None, find_exit_code(error), explain(error))
+    stands = result.verdict.stands
+    return CheckedFile(path, result, DONE if stands else DOES_NOT_STAND)
 
 
 def result_to_json(result: "CheckResult") -> dict[str, Any]:

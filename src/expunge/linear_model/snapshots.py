@@ -6,6 +6,7 @@ model here. Rows to fit, to forget and to add are checked as users give them, an
 into what the model keeps.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -42,6 +43,26 @@ from ..private_model.subjects import list_of_ids, owners_of, positions_of
 from .long_tables import prepare_table
 from .parameters import Prepared
 from .sklearn_parameters import weigh_as_fitted
+
+
+class UnseenCategory(InvalidInput):
+    """Rows to add hold a category that no row of the model has; nothing was added.
+
+    Attributes
+    ----------
+    column
+        The name of the column.
+    rows
+        The positions of these rows among those to add, from 0.
+    """
+
+    def __init__(self, column: str, rows: Sequence[int]) -> None:
+        super().__init__(
+            f"column {column!r} holds a category, or a missing value, that no row of "
+            "the model has; fit again with the new rows, or fit with all categories "
+            "declared: OneHotEncoder(categories=[...]); nothing was added"
+        )
+        self.column, self.rows = column, tuple(rows)
 
 
 def snapshot_of(estimator: Any) -> Snapshot:
@@ -194,18 +215,14 @@ def check_addition(
 
 
 def _require_categories(private: Any, raw: Matrix) -> None:
-    """Raise InvalidInput for a category that no row of the model has.
+    """Raise UnseenCategory for a category that no row of the model has.
 
     A fit to the new rows would have a feature more. Declared ones can always come.
     """
     for column, codes in zip(private.recipe.columns, raw.T, strict=True):
-        if column.kind == "category" and (codes == UNKNOWN).any():
-            raise InvalidInput(
-                f"column {column.source!r} holds a category, or a missing value, that "
-                "no row of the model has; fit again with the new rows, or fit with all "
-                "categories declared: OneHotEncoder(categories=[...]); nothing was "
-                "added"
-            )
+        unseen = np.flatnonzero(codes == UNKNOWN).tolist()
+        if column.kind == "category" and unseen:
+            raise UnseenCategory(column.source, unseen)
 
 
 def check_request(

@@ -25,7 +25,6 @@ from sqlalchemy import Connection
 from ..exceptions import InvalidInput, StoreFailed
 from ..ledger.documents import day_of, midnight
 from ..promise.noise import random_bytes
-from .answering.accepting import require_request_id
 from .context import Context, now
 from .delivery import (
     DAY,
@@ -285,7 +284,7 @@ class _SealedAddress(NamedTuple):
 
 def _callback_line(one: Callback, key: bytes, *, created: int) -> dict[str, Any]:
     """Return a callback as the table holds it."""
-    require_request_id(one.request)
+    requests_table.require_request_id(one.request)
     host = parse_web_address(one.url).host
     what = (one.request, one.sender, one.form, one.url, one.secret)
     id_ = _hash(key, "callback", *what)

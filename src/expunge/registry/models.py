@@ -456,6 +456,7 @@ class RegistryModels:
     def remove(self, name: str) -> None:
         """Retire a model: destroy its rows, keys and parameters, and state that.
 
+        Rows of people who are restricted or held stay sealed apart.
         Its certificates stay, since receipts refer to them. Copies of its releases that
         left are listed in the status until they are withdrawn. Requests that wait are
         applied to the other models. The name cannot be used again.

@@ -18,7 +18,6 @@ from .answering.accepting import (
     accept_requests,
     find_tags,
     request_status,
-    require_request_id,
 )
 from .answering.cancelling import cancel_request, require_waiting
 from .answering.completion import refuse_request, state_extension
@@ -29,7 +28,7 @@ from .keys import read_tag_keys
 from .listing import PageWanted, RequestPage, read_page
 from .statements import append_line
 from .storage import people_table, requests_table
-from .storage.aside_table import is_aside
+from .storage.aside_table import is_aside, model_of
 from .storage.requests_table import MovedMeanwhile
 
 
@@ -94,7 +93,7 @@ class RegistryRequests:
 
     def status(self, request: str) -> RequestStatus:
         """Return how far a request is."""
-        require_request_id(request)
+        requests_table.require_request_id(request)
         with self._context.store.read() as connection:
             return request_status(requests_table.require_request(connection, request))
 
@@ -111,28 +110,38 @@ class RegistryRequests:
 
     def receipt(self, request: str) -> str | None:
         """Return the receipt of a request; None until it is completed."""
-        require_request_id(request)
+        requests_table.require_request_id(request)
         with self._context.store.read(snapshot=False) as connection:
             text = requests_table.read_receipt(connection, request)
         if text is None:
             self.status(request)  # raises if there is none
         return text
 
-    def find_models(self, subjects: Iterable[object]) -> dict[str, tuple[str, ...]]:
+    def find_models(
+        self, subjects: Iterable[object], *, sealed: bool = False
+    ) -> dict[str, tuple[str, ...]]:
         """Return for each person the models that hold them; none for strangers.
 
         Ids come back in their normal spelling, each once.
+
+        Parameters
+        ----------
+        subjects
+            Ids of people.
+        sealed
+            Whether to count rows of a model that are sealed apart, too.
         """
         ids = people(subjects)
         with self._context.store.read() as connection:
             tags = find_tags(connection, ids, keys=read_tag_keys(self._context.paths))
             there = [tag for tag in tags.values() if tag]
             models = people_table.models_by_tag(connection, there)
-        found = {one: models.get(tags[one] or "", ()) for one in ids}
-        return {
-            one: tuple(sorted(name for name in names if not is_aside(name)))
-            for one, names in found.items()
-        }
+        found = {}
+        for one in ids:
+            names = models.get(tags[one] or "", ())
+            counted = {model_of(name) for name in names if sealed or not is_aside(name)}
+            found[one] = tuple(sorted(counted))
+        return found
 
     def find_forgotten(self, subjects: Iterable[object]) -> tuple[str, ...]:
         """Return those who were forgotten and did not come back since.
@@ -164,7 +173,7 @@ class RegistryRequests:
         This waits for no worker: one that is applying the request leaves it out, if it
         has not committed yet.
         """
-        require_request_id(request)
+        requests_table.require_request_id(request)
         cancel_request(self._context, request)
         return self.status(request)
 
@@ -221,6 +230,6 @@ class RegistryRequests:
 
     def _require_waiting(self, request: str) -> None:
         """Refuse what is not waiting any more."""
-        require_request_id(request)
+        requests_table.require_request_id(request)
         with self._context.store.read() as connection:
             require_waiting(connection, request)

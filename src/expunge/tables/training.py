@@ -22,7 +22,6 @@ from .schema import LEFT_OUT, ColumnSchema, Schema, build_transformer, make_colu
 
 # A target with more distinct values than this is not guessed to be classes.
 MOST_CLASSES = 50
-ON_REQUEST = "as you asked"
 ENCODE = (
     "correct it, declare the column a category in the schema, or drop it with --drop"
 )
@@ -322,7 +321,7 @@ def _infer_schema(
     found = []
     for name in dict.fromkeys(file.names):
         if name in roles.drop:
-            found.append(make_column(name, LEFT_OUT, why=ON_REQUEST))
+            found.append(make_column(name, LEFT_OUT, why="as you asked"))
         elif name in roles.category:
             found.append(infer_category(columns[name]))
         elif name in columns:

@@ -13,7 +13,6 @@ moment of its day in UTC, counted as the law counts from the day the person aske
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -43,8 +42,6 @@ from .pending_rows import NewRows, seal_new_rows
 from .returning import ERASED
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed", "cancelled"]
-
-_REQUEST = re.compile(r"[0-9a-f]{32}")
 
 
 def _new_id() -> str:
@@ -155,16 +152,6 @@ class RequestStatus:
         return self.is_open and day_of(self.deadline) < today().isoformat()
 
 
-def require_request_id(request: object) -> None:
-    """Refuse what cannot be the id of a request."""
-    if not isinstance(request, str) or not _REQUEST.fullmatch(request):
-        shown = repr(request)[:60]
-        raise InvalidInput(
-            f"request {shown}; give 32 random hexadecimal digits in lower case: a "
-            "ticket number or an address would stay in the ledger for ever"
-        )
-
-
 def request_status(line: Any) -> RequestStatus:
     """Return a request in the store as an operator may see it."""
     return RequestStatus(
@@ -228,7 +215,7 @@ class CheckedRequest:
 
 def check_request(context: Context, given: Request) -> CheckedRequest:
     """Return a request in its normal spelling; refuse what cannot be asked."""
-    require_request_id(given.request)
+    requests_table.require_request_id(given.request, new=True)
     right = require_right(given.right)
     name = context.settings.regime if given.regime is None else given.regime
     regime = regime_named(name)

@@ -6,6 +6,7 @@ another is refused, and no request is applied or completed twice.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...exceptions import Busy, UnknownRequest
+from ...exceptions import Busy, InvalidInput, UnknownRequest
 from ...ledger import RequestExtended
 from ...ledger.documents import midnight
 from . import deliveries_table
@@ -36,6 +37,7 @@ CLOCK_DRIFT = 60_000
 ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
 CANCELLED = "cancelled"
 STAGES = (ACCEPTED, APPLIED, COMPLETED, CANCELLED)
+_REQUEST = re.compile(r"[0-9a-f]{32}")
 
 
 class MovedMeanwhile(Busy):
@@ -114,6 +116,22 @@ def find_requests(connection: Connection, ids: Sequence[str]) -> dict[str, Row[A
         lines = connection.execute(_LOOK_UP, {"ids": chunk})
         found |= {line.id: line for line in lines}
     return found
+
+
+def require_request_id(request: object, *, new: bool = False) -> None:
+    """Refuse what cannot be the id of a request, be it a new one or one to look up."""
+    if isinstance(request, str) and _REQUEST.fullmatch(request):
+        return
+    advice = (
+        "the id of a request is 32 hexadecimal digits in lower case, as given or "
+        "printed when it was accepted"
+    )
+    if new:
+        advice = (
+            "give 32 random hexadecimal digits in lower case: a ticket number or an "
+            "address would stay in the ledger for ever"
+        )
+    raise InvalidInput(f"request {repr(request)[:60]}; {advice}")
 
 
 def require_request(connection: Connection, request: str) -> Row[Any]:
