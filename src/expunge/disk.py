@@ -314,6 +314,13 @@ def _delete_scratch(place: Path) -> None:
         os.close(descriptor)
 
 
+def find_inode(path: str | Path | None) -> int | None:
+    """Return which file has this name; None if there is none."""
+    with suppress(OSError):
+        return None if path is None else os.stat(path).st_ino
+    return None
+
+
 def is_allowed(path: Path, rights: int) -> bool:
     """Return whether this process has rights on a path, given as ``os.R_OK`` etc."""
     effective = os.access in os.supports_effective_ids

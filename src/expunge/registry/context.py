@@ -466,6 +466,10 @@ def erase_deleted(context: Context, wait: float) -> Iterator[None]:
 
     On leaving the block both are done.
     """
+    if not context.store.has_log:
+        context.destroy_old_checkpoints()
+        yield
+        return
     with ThreadPoolExecutor(1) as thread:
         rows = thread.submit(context.store.erase_deleted, wait)
         context.destroy_old_checkpoints()

@@ -45,6 +45,7 @@ from ..statements import Statement, write_statement
 from ..storage import releases_table, requests_table
 from ..storage.aside_table import ENDED, is_aside
 from ..storage.ledger_table import LedgerBatch
+from ..storage.releases_table import ReleaseStatus
 from ..storage.requests_table import Answered
 from ..storage.tables import read_metadata
 from .pending_rows import destroy_pending_keys
@@ -128,8 +129,9 @@ def _read_unstated(
     waiting, applied = stages.values()
     if context.stated is not None and not applied:
         return Unstated(waiting, (), (), (), (), None, context.stated)
-    releases = releases_table.releases_without_entry(connection)
-    checkpoints = releases_table.read_all_checkpoints(connection)
+    models = releases_table.read_unentered(connection)
+    releases = [line for line in models if line.digest is not None]
+    checkpoints = {line.name: line.checkpoint for line in models}
     removed: Sequence[Any] = ()
     if not all(checkpoints.values()):
         removed = releases_table.removals_without_entry(connection)
@@ -162,7 +164,7 @@ def _make_statement(
         _append_request(batch, line, certificates=certificates, day=day)
         for line in applied
     ]
-    handlings = _describe_handlings(context, completed, lines=applied, day=day)
+    handlings = _describe_handlings(context, completed, unstated=unstated, day=day)
     for line in unstated.removed:
         entry = ModelRemoved(
             sequence=batch.ledger.size,
@@ -236,13 +238,15 @@ def _describe_handlings(
     context: Context,
     completed: Sequence[tuple[RequestCompleted, Mapping[str, Certificate]]],
     *,
-    lines: Sequence[Any],
+    unstated: Unstated,
     day: str,
 ) -> list[Handling]:
     """Return what was done about each request, as an officer needs to know it."""
     models = sorted({name for _, named in completed for name in named})
-    with context.store.read(snapshot=False) as connection:
-        shipped = releases_table.shipped_releases(connection) if models else []
+    shipped: list[ReleaseStatus] = []
+    if any(line.has_left for line in unstated.releases):
+        with context.store.read(snapshot=False) as connection:
+            shipped = releases_table.shipped_releases(connection)
     copies = {
         name: tuple(
             file
@@ -266,7 +270,7 @@ def _describe_handlings(
             in_files=any(leaves_files(one.not_covered) for one in named.values())
             or (anywhere and not named),
         ).with_copies({name: copies[name] for name in named})
-        for (entry, named), line in zip(completed, lines, strict=True)
+        for (entry, named), line in zip(completed, unstated.applied, strict=True)
     ]
 
 

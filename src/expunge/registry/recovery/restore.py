@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from sqlalchemy import Connection
 
 from ...core.values import Private
-from ...disk import replace_file, store_failure
+from ...disk import find_inode, replace_file, store_failure
 from ...display.progress import OnProgress
 from ...exceptions import InvalidInput, LedgerCorrupt, StoreFailed
 from ...ledger import Ledger, ModelRegistered, ModelRemoved, ReleaseMade, Restored
@@ -64,7 +64,7 @@ from ..storage import (
     requests_table,
 )
 from ..storage.aside_table import is_aside, model_of
-from ..storage.engine import find_inode, translate_errors
+from ..storage.engine import translate_errors
 from ..storage.ledger_table import LedgerBatch
 from ..storage.marks import Mark
 from ..storage.requests_table import Answered

@@ -36,7 +36,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.pool import NullPool
 
-from ...disk import store_failure
+from ...disk import find_inode, store_failure
 from ...exceptions import Busy, ExpungeError, InvalidInput, StoreFailed, needing
 from .read_only import connect_read_only, is_read_only, require_unchanged
 
@@ -72,13 +72,6 @@ SESSION = (
 OTHERS_IN_THE_WAY = ("55P03", "40P01", "40001")
 
 
-def find_inode(path: str | Path | None) -> int | None:
-    """Return which file has this name; None if there is none."""
-    with suppress(OSError):
-        return None if path is None else os.stat(path).st_ino
-    return None
-
-
 class Collision(StoreFailed):
     """Another process wrote the same unique value first; nothing was written."""
 
@@ -101,6 +94,11 @@ class Store:
     def dialect(self) -> str:
         """The kind of database: "sqlite" or "postgresql"."""
         return self.engine.dialect.name
+
+    @property
+    def has_log(self) -> bool:
+        """Whether deleted rows must be erased from a log."""
+        return self.dialect == "sqlite"
 
     @property
     def read_only_file(self) -> Path | None:
@@ -198,7 +196,7 @@ class Store:
 
     def erase_deleted(self, wait: float = PATIENCE) -> None:
         """Erase what was deleted from disk, or raise Busy."""
-        if self.dialect != "sqlite":
+        if not self.has_log:
             return
         self.require_writable()
         with translate_errors():

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Row,
     bindparam,
+    exists,
     insert,
     select,
     update,
@@ -35,6 +36,9 @@ _IS_NEWEST = (releases.c.model == models.c.name) & (
 )
 _UNENTERED = (
     select(
+        models.c.name,
+        models.c.checkpoint,
+        exists().where(shipments.c.model == models.c.name).label("has_left"),
         releases.c.model,
         releases.c.number,
         releases.c.certificate,
@@ -42,12 +46,11 @@ _UNENTERED = (
         _BEFORE.c.digest.label("before"),
     )
     .select_from(models)
-    .join(releases, _IS_NEWEST)
+    .outerjoin(releases, _IS_NEWEST & releases.c.sequence.is_(None))
     .outerjoin(
         _BEFORE,
         (_BEFORE.c.model == models.c.name) & (_BEFORE.c.number == models.c.number - 1),
     )
-    .where(releases.c.sequence.is_(None))
     .order_by(models.c.name)
 )
 
@@ -238,10 +241,13 @@ def find_release(connection: Connection, name: str, *, number: int) -> Row[Any]:
     return found
 
 
-def releases_without_entry(connection: Connection) -> list[Row[Any]]:
-    """Return the releases that the ledger does not know of: newest ones alone.
+def read_unentered(connection: Connection) -> list[Row[Any]]:
+    """Return all models, each with its newest release if the ledger does not know it.
 
-    Each with the digest of the certificate ``before`` it; None for the first one.
+    Of a model: its name, the file of its checkpoint, empty if it was removed, and
+    whether any release of it ``has_left``. Of a release: ``model``, ``number``,
+    ``certificate`` and ``digest``, None if the ledger knows it; and the digest of the
+    certificate ``before`` it, None for the first one.
     """
     return list(connection.execute(_UNENTERED))
 
