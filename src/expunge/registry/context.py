@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from functools import partial
@@ -466,15 +466,14 @@ def erase_deleted(context: Context, wait: float) -> Iterator[None]:
 
     On leaving the block both are done.
     """
-    if not context.store.has_log:
+    with ExitStack() as stack:
+        erase: Callable[[], None] = partial(context.store.erase_deleted, wait)
+        if context.store.has_log:  # which takes as long as destroying keys
+            thread = stack.enter_context(ThreadPoolExecutor(1))
+            erase = thread.submit(erase).result
         context.destroy_old_checkpoints()
         yield
-        return
-    with ThreadPoolExecutor(1) as thread:
-        rows = thread.submit(context.store.erase_deleted, wait)
-        context.destroy_old_checkpoints()
-        yield
-    rows.result()
+        erase()
 
 
 def next_entry_time(ledger: Ledger, after: int = 0) -> int:
