@@ -47,8 +47,8 @@ def hold_worker_lock(
         The lock's file, for SQLite.
     wait
         Seconds to wait for another process before Busy is raised.
-    needless
-        Whether nothing is left to do: the holder of the lock may do our work.
+    is_done
+        Returns whether nothing is left to do: the holder of the lock may do our work.
     """
     holding = _file_lock(path) if store.dialect == "sqlite" else _session_lock(store)
     with holding as try_lock, _thread_lock(store, try_lock) as try_both:
