@@ -28,7 +28,7 @@ from tests.crash.story import (
     Story,
     draw_sample,
 )
-from tests.crash.writer import ASK_AGAIN, LAST_DAY, RIGHTS, Theme, tell
+from tests.crash.writer import ASK_AGAIN, LAST_DAY, ON_WAITING, RIGHTS, Theme, tell
 from tests.postgres import Missing, programs
 from tests.stores import STORES, without_postgres
 
@@ -141,6 +141,19 @@ class TestStories:
         answers = [Expected(story).answers.values() for story in stories]
         outcomes = {one.outcome for some in answers for one in some}
         assert outcomes == {"done", "nothing held", "partly", "refused"}
+
+    def test_rest_only_where_nothing_waits_that_is_changed_later(self) -> None:
+        n_shorter = 0
+        for seed in range(60):
+            story = tell(seed, 12, Theme((*ON_WAITING, ASK_AGAIN), RIGHTS))
+            for place in range(len(story.steps) + 1):
+                first = story.until(place)
+                n_first = len(first.steps)
+                assert n_first <= place and first.steps == story.steps[:n_first]
+                later = {step.request for step in story.steps[n_first:]}
+                assert first.requests().keys().isdisjoint(later)
+                n_shorter += n_first < place
+        assert n_shorter
 
     def test_restore_no_backup_from_before_rows_came(self) -> None:
         theme = Theme(("back up", "restore", "restore", "add", ASK_AGAIN), RIGHTS)

@@ -159,7 +159,20 @@ class Story:
         return tuple(name for name in FIRST if person in self.samples[name].owners)
 
     def until(self, place: int) -> "Story":
-        """Return the story up to a step."""
+        """Return the story up to a step, at which all that waits can be applied.
+
+        That is an earlier one where a request waits that is cancelled, refused or
+        extended later.
+        """
+        changed = {step.request for step in self.steps[place:] if step.request}
+        asked = (
+            i
+            for i, step in enumerate(self.steps[:place])
+            if any(one.request in changed for one in step.asked)
+        )
+        first = next(asked, None)
+        if first is not None:
+            return self.until(first)
         return Story(self.samples, self.steps[:place])
 
     def begin(self, folder: Path, url: str | None) -> None:
