@@ -364,6 +364,22 @@ def test_a_transaction_ends_with_the_session_that_holds_the_lock(
         assert registry.forget(["person 4"], ONE)
 
 
+def test_a_request_that_another_process_answers_meanwhile_is_found(
+    registry: Registry, folder: Path
+) -> None:
+    """It was not there at the first look, and at the second its people are gone."""
+
+    def second_forgets() -> None:
+        with suppress(Busy):  # SQLite erases nothing while somebody still reads
+            second.forget(["person 2"], ONE, wait=0.2)
+
+    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+        overtake(patch, (accepting, "find_tags"), second_forgets)
+        receipt = registry.forget(["person 2"], ONE)
+    assert receipt == registry.requests.receipt(ONE)
+    require_consistent(registry)
+
+
 def test_nothing_is_called_done_that_another_process_is_still_doing(
     registry: Registry, folder: Path
 ) -> None:
