@@ -348,9 +348,8 @@ def test_a_process_that_hangs_in_a_transaction_does_not_hold_up_others_for_ever(
 
 
 def test_a_transaction_ends_with_the_session_that_holds_the_lock(
-    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, database_url: str
 ) -> None:
-    monkeypatch.setattr(engine, "SESSION", ("lock_timeout=100",))
     with registry_at(tmp_path / "registry", database_url) as registry:
         with Registry.open(tmp_path / "registry") as second:
             with (
