@@ -323,7 +323,7 @@ def _accept_new(
     context: Context, wanted: dict[str, CheckedRequest], *, strangers: bool
 ) -> dict[str, RequestStatus]:
     """Write the requests that are new, and return the status of all."""
-    # At one moment: whoever sends a request again must find it, or else its people.
+    # At one moment: a request that is sent again is found, or else its people are.
     with context.store.read() as connection:
         there = requests_table.find_requests(connection, list(wanted))
         # Only now: one of them may have been accepted under a new key.
