@@ -3,11 +3,11 @@
 
 ``test_house`` holds every file of the project against them and proves that each
 can fail. A new module is welcomed by adding its name to ``LAYERS``, in the
-layer it belongs to and after every module it imports.
+layer it belongs to and after every module it imports. Nothing here counts lines,
+parameters or modules: a module is one idea, whatever its length.
 """
 
 import ast
-import collections
 import graphlib
 import io
 import re
@@ -27,19 +27,8 @@ LAYERS = {
 }
 HEIGHT = {part: i for i, part in enumerate(" ".join(LAYERS.values()).split())}
 
-MODULE_LINES = 500
-SCRIPT_MODULE_LINES = 550
-INIT_LINES = 85
-FUNCTION_LINES = 50
-SCRIPT_FUNCTION_LINES = 60
-PARAMETERS = 5
 POSITIONAL = 2
-METHODS = 12
-MODULES = 268
-MODULES_A_PACKAGE = 16
 DATA = ("X", "y")
-# Data too, with a value for each row; these are passed by name.
-OF_ROWS = ("subjects", "sample_weight")
 # scikit-learn takes a second to import: only what offers its interface may need it. The
 # demo retrains with it, as an oracle that is not ours.
 SKLEARN = ("linear_model", "preprocessing", "adopt", "tables", "demo")
@@ -82,11 +71,6 @@ class Source:
     def part(self) -> str:
         """The module's name in ``LAYERS``; empty for the package itself."""
         return self.module.partition(".")[2].partition(".")[0]
-
-    @property
-    def lines(self) -> int:
-        """The length of the file."""
-        return len(self.text.splitlines())
 
     def functions(self) -> Iterator[Function]:
         """Every function and method, nested ones included."""
@@ -144,39 +128,6 @@ def documented(source: Source) -> Iterator[str]:
         yield source.at(1, "no module docstring")
 
 
-def short(source: Source) -> Iterator[str]:
-    """A module stays readable in one sitting."""
-    limit = MODULE_LINES if source.path.parts[0] == "src" else SCRIPT_MODULE_LINES
-    if source.lines > limit:
-        yield source.at(limit, f"{source.lines} lines, over {limit}")
-
-
-def brief(source: Source) -> Iterator[str]:
-    """A function fits on a screen, its docstring aside."""
-    in_package = source.path.parts[0] == "src"
-    limit = FUNCTION_LINES if in_package else SCRIPT_FUNCTION_LINES
-    for function in source.functions():
-        size = _span(function)
-        if ast.get_docstring(function) is not None:
-            size -= _span(function.body[0])
-        if size > limit:
-            yield source.at(
-                function.lineno, f"{function.name}: {size} lines, over {limit}"
-            )
-
-
-def modest(source: Source) -> Iterator[str]:
-    """A function takes few parameters beside data; constructors are exempt."""
-    for function in source.functions():
-        data = (*DATA, *OF_ROWS)
-        count = sum(p.arg not in data for p in _parameters(function))
-        if count > PARAMETERS and function.name != "__init__":
-            yield source.at(
-                function.lineno,
-                f"{function.name}: {count} parameters, over {PARAMETERS}",
-            )
-
-
 def named(source: Source) -> Iterator[str]:
     """A function takes two parameters by position, beside data; the rest by name."""
     for function in source.functions():
@@ -191,24 +142,6 @@ def named(source: Source) -> Iterator[str]:
         if len(positional) > POSITIONAL:
             rest = ", ".join(positional[POSITIONAL:])
             yield source.at(function.lineno, f"{name}: take {rest} by name")
-
-
-def few_methods(source: Source) -> Iterator[str]:
-    """A class has few public methods; properties are not counted."""
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.ClassDef):
-            continue
-        methods = [
-            part.name
-            for part in node.body
-            if isinstance(part, Function)
-            and not part.name.startswith("_")
-            and not any("property" in ast.unparse(d) for d in part.decorator_list)
-        ]
-        if len(methods) > METHODS:
-            yield source.at(
-                node.lineno, f"{node.name}: {len(methods)} methods, over {METHODS}"
-            )
 
 
 def light(source: Source) -> Iterator[str]:
@@ -258,12 +191,10 @@ def ascii_named(source: Source) -> Iterator[str]:
             yield source.at(token.start[0], f"{token.string} is not ASCII")
 
 
-def short_init(source: Source) -> Iterator[str]:
-    """An ``__init__`` is a short list of public names."""
+def listed(source: Source) -> Iterator[str]:
+    """An ``__init__`` lists its public names."""
     if source.path.name != "__init__.py":
         return
-    if source.lines > INIT_LINES:
-        yield source.at(INIT_LINES, f"{source.lines} lines, over {INIT_LINES}")
     names = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)}
     if "__all__" not in names:
         yield source.at(1, "no __all__")
@@ -315,16 +246,6 @@ def twins(package: Sequence[Source]) -> Iterator[str]:
             yield f"{name} lives in {' and '.join(modules)}"
 
 
-def crowds(package: Sequence[Source]) -> Iterator[str]:
-    """There are few modules, in the package and in each of its parts."""
-    if len(package) > MODULES:
-        yield f"the package has {len(package)} modules, over {MODULES}"
-    folders = collections.Counter(source.path.parent for source in package)
-    for folder, count in folders.items():
-        if count > MODULES_A_PACKAGE:
-            yield f"{folder} has {count} modules, over {MODULES_A_PACKAGE}"
-
-
 def trespasses(package: Sequence[Source]) -> Iterator[str]:
     """No package reaches for a private member of another one's objects."""
     owners: dict[str, set[str]] = {}
@@ -372,10 +293,6 @@ def _nearest(name: str, modules: set[str]) -> str | None:
     while name and name not in modules:
         name = name.rpartition(".")[0]
     return name or None
-
-
-def _span(node: ast.stmt) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def _parameters(function: Function) -> list[ast.arg]:
