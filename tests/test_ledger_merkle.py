@@ -177,6 +177,38 @@ def test_forged_consistency_is_refused(size: int) -> None:
         assert old == size or not extends(TREES[old], new, proof=proof)
 
 
+def test_empty_tree_has_one_root() -> None:
+    other = sha256(b"other").digest()
+    for size in (0, 1, 5):
+        assert extends(TREES[size], TREES[0], proof=())
+        assert not extends(TREES[size], Tree(0, other), proof=())
+    assert not extends(Tree(0, other), TREES[0], proof=())
+    assert not extends(Tree(0, other), Tree(0, other), proof=())
+    assert not extends(Tree(-1, other), Tree(-1, other), proof=())
+
+
+def test_hashes_of_another_length_are_refused() -> None:
+    # The bytes that a node is hashed over can be cut at another place.
+    tree, (left, right) = TREES[2], HASHES[:2]
+    whole = left + right
+    assert includes(tree, 1, leaf=right, proof=(left,))
+    for cut in {*range(len(whole) + 1)} - {len(left)}:
+        assert not includes(tree, 1, leaf=whole[cut:], proof=(whole[:cut],))
+        assert not includes(tree, 0, leaf=whole[:cut], proof=(whole[cut:],))
+        # The tree of one leaf is said to be the larger one, less the cut.
+        begun = Tree(1, whole[:cut])
+        assert not extends(tree, begun, proof=(whole[cut:],))
+    assert extends(tree, Tree(1, left), proof=(right,))
+    # Of three leaves the first hash of the proof is of the third.
+    joined, last = TREES[2].root + HASHES[2], consistency_proof(NODES, 3, new=4)
+    assert extends(TREES[4], TREES[3], proof=last)
+    for cut in {*range(len(joined) + 1)} - {len(left)}:
+        forged = (joined[cut:], last[1], joined[:cut])
+        assert not extends(TREES[4], TREES[3], proof=forged)
+    assert not includes(Tree(1, b"short"), 0, leaf=b"short", proof=())
+    assert not extends(Tree(1, b"short"), Tree(1, b"short"), proof=())
+
+
 def test_leaf_is_no_node() -> None:
     # What the first byte is for: a node's preimage does not pass for a leaf.
     inner = b"\x01" + HASHES[0] + HASHES[1]

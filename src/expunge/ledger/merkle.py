@@ -164,7 +164,7 @@ def consistency_proof(nodes: Nodes, old: int, *, new: int) -> Proof:
 
 def includes(tree: Tree, index: int, *, leaf: bytes, proof: Proof) -> bool:
     """Return whether the proof shows this leaf at this place (section 2.1.3.2)."""
-    if not 0 <= index < tree.size:
+    if not 0 <= index < tree.size or not _are_hashes(tree.root, leaf, *proof):
         return False
     place, last = index, tree.size - 1
     root = leaf
@@ -187,10 +187,13 @@ def extends(new: Tree, old: Tree, *, proof: Proof) -> bool:
     RFC 9162, section 2.1.4.2, with the two trees it leaves aside: every tree begins
     with itself and with the empty one, and the proof of that is empty.
     """
+    if not 0 <= old.size <= new.size or not _are_hashes(new.root, old.root, *proof):
+        return False
+    if any(tree.size == 0 and tree.root != EMPTY for tree in (old, new)):
+        return False
     if old.size in (0, new.size):
-        beginning = new.root if old.size else EMPTY
-        return not proof and old.root == beginning and old.size <= new.size
-    if not 0 < old.size < new.size or not proof:
+        return not proof and (old.size == 0 or old.root == new.root)
+    if not proof:
         return False
     complete = old.size & (old.size - 1) == 0
     first, *rest = (old.root, *proof) if complete else proof
@@ -210,6 +213,15 @@ def extends(new: Tree, old: Tree, *, proof: Proof) -> bool:
             new_root = node_hash(new_root, sibling)
         place, last = place >> 1, last >> 1
     return last == 0 and old_root == old.root and new_root == new.root
+
+
+def _are_hashes(*hashes: bytes) -> bool:
+    """Return whether each is as long as a hash.
+
+    A node is hashed over its two parts without a mark between them: of other lengths,
+    two different pairs would have the same hash.
+    """
+    return all(len(one) == HASH_BYTES for one in hashes)
 
 
 def _split(size: int) -> int:
