@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn import linear_model as rivals
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_class_weight
@@ -184,3 +185,50 @@ def test_sparse_rows_are_refused() -> None:
     X, y, _ = problem(9)
     with pytest.raises(Unsupported, match="dense"):
         LogisticRegression(class_weight="balanced").fit(sparse.csr_array(X), y)
+
+
+@pytest.mark.parametrize("mechanism", ["newton", "retrain"])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("c", [0, 1, 2])
+@pytest.mark.parametrize(
+    "kind", [LogisticRegression, SoftmaxRegression, TunedClassifier]
+)
+def test_any_class_may_be_without_weight(
+    kind: Any, c: int, scaled: bool, mechanism: str
+) -> None:
+    """First, middle or last: at a fit, and when the last person with it leaves."""
+    X, y, _ = problem(4, 3)
+    tuned = kind is TunedClassifier
+    declared = kind(
+        class_weight="balanced",
+        classes=[0, 1, 2],
+        penalize_intercept=True,
+        mechanism=mechanism,
+        preprocessing=StandardScaler() if scaled else None,
+        **({"folds": 3, "fold_key": "k"} if tuned else {"alpha": 0.1}),
+    )
+
+    def assert_equal(ours: Any, X: Any, y: Any, who: Any) -> None:
+        fresh = clone(declared).fit(X, y, who)
+        gap = np.linalg.norm(draft(ours) - draft(fresh))
+        assert gap <= ours.record_.radius + fresh.record_.radius
+        assert mechanism == "newton" or gap < 1e-6
+
+    who = np.where(y == c, "the only one", [f"p{i}" for i in range(len(y))])
+    there = y != c
+    model = clone(declared).fit(X, y, who).forget(["the only one"])
+    assert_equal(model, X[there], y[there], who[there])
+    if not tuned:  # a tuned model takes in no rows: somebody of the class comes again
+        came = ["new"] * int((y == c).sum())
+        model.add(X[y == c], y[y == c], subjects=came)
+        assert_equal(model, X, y, who)
+    weight = np.where(there, 1.0, 0.0)
+    model = clone(declared).fit(X, y, who, sample_weight=weight)
+    model.forget([who[there][0]]).forget(["the only one"])
+    left = np.flatnonzero(there)[1:]
+    assert_equal(model, X[left], y[left], who[left])
+
+
+def draft(model: Any) -> Any:
+    """Return the parameters of a model without noise."""
+    return private_model(model).answer.draft.theta

@@ -81,7 +81,7 @@ def codes_of(y: Vector) -> Index:
 
 
 def summarise_classes(
-    objective: Objective, rows: Rows, *, theta: Vector, weight: float
+    objective: Objective, rows: Rows, *, theta: Vector, weight: float, n_classes: int
 ) -> tuple[State, ...]:
     """Return the sums over the rows of each class, in units of one common weight.
 
@@ -91,13 +91,16 @@ def summarise_classes(
         As ``summarise`` takes them, the rows without the weights of their classes.
     weight
         Of the anchor.
+    n_classes
+        How many parts to return: a class may have no weight, or no rows.
     """
     codes = codes_of(rows.y)
     parts: list[State] = []
-    for code in range(int(codes.max(initial=0)) + 1):
+    absent: list[int] = []
+    for code in range(n_classes):
         own = rows.take(codes == code)
         if not own.total_weight > 0.0:
-            parts.append(parts[-1])  # nothing of it counts: its factor is zero
+            absent.append(code)
             continue
         summary = summarise(objective, own, theta=theta)
         part = keep_sums(initial_state(summary), summary, moment=True)
@@ -112,6 +115,9 @@ def summarise_classes(
                 anchor_weight=weight,
             )
         )
+    # Nothing of such a class counts: its factor is zero, and any part takes its place.
+    for code in absent:
+        parts.insert(code, parts[0])
     return tuple(parts)
 
 
@@ -173,7 +179,7 @@ class ClassSums(Private):
         """
         pairs = [
             (factor, part)
-            for factor, part in zip(now.factors().tolist(), self.parts, strict=False)
+            for factor, part in zip(now.factors().tolist(), self.parts, strict=True)
             if factor
         ]
         kinks = None

@@ -464,7 +464,11 @@ def anchor_at(
     if balance is not None:
         weight = weighed.total_weight
         parts = summarise_classes(
-            objective, in_memory(rows), theta=theta, weight=weight
+            objective,
+            in_memory(rows),
+            theta=theta,
+            weight=weight,
+            n_classes=len(balance.totals),
         )
         sums = ClassSums(parts, balance)
     return replace(answer, state=agreement.mechanism.init(summary)), sums
