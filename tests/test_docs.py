@@ -21,6 +21,14 @@ PAPER = ROOT / "docs/paper.md"
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)[^`]*`")
 PACKAGE_NAME = re.compile(r"`(expunge(?:\.\w+)+)[^`]*`")
+NAME = re.compile(r"`([A-Za-z_]\w*(?:\.\w+)*)(?:\([^`]*)?`")
+FOLDERS = "src|tests|docs|examples|benchmarks|connectors|deploy"
+FILE = re.compile(rf"`((?:{FOLDERS})/[\w./-]+\.\w+)`")
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+# Names of other software, which no code of ours spells, and beginnings of names.
+FOREIGN = """Dataset.to_batches FORWARDED_ALLOW_IPS OTEL_EXPORTER_OTLP_ENDPOINT
+    serde_jcs sklearn.set_config requires_fit tree_reduce""".split()
+BEGINNINGS = "apply_ delete_ forget_ write_".split()
 
 DECISION_LINES = 60
 
@@ -97,6 +105,80 @@ def test_paper_map_names_functions_that_exist() -> None:
     assert functions
     for function in functions:
         pkgutil.resolve_name(function)
+
+
+def docstrings(tree: ast.Module) -> list[ast.Constant]:
+    """Return the docstrings of a module, its classes and functions."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and ast.get_docstring(node) is not None
+        if isinstance(node.body[0], ast.Expr)
+    ]
+    return [one for one in found if isinstance(one, ast.Constant)]
+
+
+def spelled_words() -> set[str]:
+    """Return every word that code and settings spell, docstrings left out."""
+    words: set[str] = set()
+    for file in ROOT.glob("*"):
+        if file.is_file() and file.suffix != ".md":
+            words.update(re.findall(r"\w+", file.read_text(errors="replace")))
+    for folder in set(FOLDERS.split("|")) - {"docs"}:
+        for file in (ROOT / folder).rglob("*"):
+            if not file.is_file() or "__pycache__" in file.parts:
+                continue
+            text = file.read_text(errors="replace")
+            if file.suffix == ".py":
+                tree = ast.parse(text)
+                for one in docstrings(tree):
+                    one.value = ""
+                text = ast.unparse(tree)
+            words.update(re.findall(r"\w+", text))
+    return words
+
+
+def stale_names(text: str, words: set[str]) -> set[str]:
+    """Return the names in backticks that nothing spells any more.
+
+    A plain word in backticks may be a value or an option of something else; a name
+    with an underscore is one of ours.
+    """
+    return {
+        name
+        for name in NAME.findall(text.replace("``", "`"))
+        if "_" in name and name.rpartition(".")[2] not in words
+        if name not in FOREIGN and name not in BEGINNINGS
+    }
+
+
+def test_names_and_files_in_documents_and_docstrings_exist() -> None:
+    words = spelled_words()
+    # Decisions are about the day they were taken, and keep the names of that day.
+    pages = [page for page in PAGES if page not in DECISIONS]
+    texts = {name(page): FENCED.sub("", page.read_text()) for page in pages}
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        own = docstrings(ast.parse(file.read_text()))
+        texts[name(file)] = "\n".join(str(one.value) for one in own)
+    stale = {
+        place: found for place in texts if (found := stale_names(texts[place], words))
+    }
+    assert not stale
+    missing = {
+        (place, file)
+        for place, text in texts.items()
+        for file in FILE.findall(text)
+        if not (ROOT / file).exists()
+    }
+    assert not missing
+
+
+def test_stale_name_is_noticed() -> None:
+    words = {"suggest_budget", "radius"}
+    assert not stale_names("`suggest_budget(X)` and ``radius``", words)
+    text = "`forget_nobody`, ``promise.forget_nobody``, `forget_nobody(1)`"
+    assert stale_names(text, words) == {"forget_nobody", "promise.forget_nobody"}
 
 
 def test_newest_changes_are_those_of_this_version() -> None:

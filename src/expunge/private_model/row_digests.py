@@ -108,8 +108,8 @@ class RowDigests(Private):
                 f"not, or no longer, in the training data: {missing} of {len(rows)} "
                 "rows; nothing was removed; pass rows exactly as this model was fitted "
                 "to them, with their labels and weights (after the steps of a "
-                "scikit-learn Pipeline, which does not forget; forgettable_pipeline "
-                "does)"
+                "scikit-learn Pipeline, which does not forget; give the model the "
+                "steps as preprocessing=...)"
             )
         return found
 

@@ -354,7 +354,7 @@ def _hessian_norms(shared: SharedTerms, S: Matrix) -> Vector:
 
 
 def _third_orders(shared: SharedTerms, gone: LeftOutRows, *, S: Matrix) -> Vector:
-    """Return bounds on T_i, as ``promise.radius.third_order`` does for one step.
+    """Return bounds on T_i, as ``promise.radius.third_order_bound`` does for one step.
 
     The row itself is taken off the moment; near kinks it may stay, which is safe.
     """

@@ -34,7 +34,7 @@ class LedgerBatch:
     Parameters
     ----------
     ledger
-        Where it stands, from ``ledger_in``.
+        Where it stands, from ``read_ledger``.
     """
 
     ledger: Ledger

@@ -327,7 +327,7 @@ def read_all_certificates(connection: Connection) -> Iterator[tuple[str, str]]:
 def retire_model(
     connection: Connection, name: str, *, after: Mapping[str, Any], time: int
 ) -> None:
-    """Leave a model without a release, with an empty checkpoint; see ``move_on``."""
+    """Leave a model without a release, with an empty checkpoint."""
     connection.execute(
         update(models)
         .where(models.c.name == name)
