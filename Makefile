@@ -25,7 +25,8 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-EXPUNGE_DATA ?= $(abspath $(wildcard ../shared/data))
+# Not abspath of a wildcard's words: the folder's name may have spaces.
+EXPUNGE_DATA ?= $(if $(wildcard ../shared/data),$(CURDIR)/../shared/data)
 ifneq ($(EXPUNGE_DATA),)
 export EXPUNGE_DATA
 endif
@@ -67,7 +68,7 @@ crash: $(READY)
 
 # Has fides itself check the connector and use it; it needs an environment of its own.
 fides: $(READY) $(FIDES)/ready.stamp
-	EXPUNGE_FIDES_PYTHON=$(abspath $(FIDES)/bin/python) \
+	EXPUNGE_FIDES_PYTHON="$$PWD/$(FIDES)/bin/python" \
 	    $(BIN)/python -m pytest -q tests/test_fides.py $(ARGS)
 
 $(FIDES)/ready.stamp:

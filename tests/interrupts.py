@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interrupts at chosen lines, as Ctrl-C or a worker's signal would come."""
 
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import expunge
+
 Step = Callable[[], object]
+
+# Its real folder: a checkout may be called expunge too, with an environment inside.
+PACKAGE = str(Path(expunge.__file__).parent) + os.sep
 
 
 def count_lines(act: Step) -> int:
@@ -36,7 +43,7 @@ def _traced(act: Step, stop: int | None) -> int:
         return local
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        return local if "/expunge/" in frame.f_code.co_filename else None
+        return local if frame.f_code.co_filename.startswith(PACKAGE) else None
 
     before = sys.gettrace()
     sys.settrace(trace)

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The house keeps its own rules, and each rule can fail."""
 
+import os
+import shutil
 import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -25,24 +29,62 @@ CODE_RULES: tuple[Rule, ...] = (house.annotated, house.ascii_named)
 FILE_RULES: tuple[Rule, ...] = (house.portable, house.addressless)
 
 
-def tracked() -> list[Source]:
-    """Return every file that is, or is about to be, in the repository."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    paths = [name for name in listing.stdout.split("\0") if (ROOT / name).is_file()]
-    return [source(name, (ROOT / name).read_text(errors="replace")) for name in paths]
+def tracked(root: Path) -> list[Source]:
+    """Return every file that is, or is about to be, in the repository.
+
+    Git says which. It cannot in a source archive, and refuses where the checkout is
+    another user's; there all files count that ``.gitignore`` does not name.
+    """
+    names = listed_by_git(root) if (root / ".git").exists() else None
+    if names is None:
+        names = sorted(not_ignored(root))
+    paths = [name for name in names if (root / name).is_file()]
+    return [source(name, (root / name).read_text(errors="replace")) for name in paths]
+
+
+def listed_by_git(root: Path) -> list[str] | None:
+    try:
+        listing = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=root,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return listing.stdout.split("\0")[:-1]
+
+
+def not_ignored(root: Path) -> Iterator[str]:
+    """Yield the files that the lines of ``.gitignore`` leave; it has no exceptions."""
+    lines = (root / ".gitignore").read_text().splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+
+    def ignored(path: str, *, folder: bool) -> bool:
+        return path == ".git" or any(
+            fnmatch(path if "/" in line[:-1] else path.rpartition("/")[2], name)
+            for line in patterns
+            if (name := line.strip("/")) and (folder or not line.endswith("/"))
+        )
+
+    for folder, below, files in os.walk(root):
+        place = Path(folder).relative_to(root)
+        below[:] = [
+            name for name in below if not ignored(str(place / name), folder=True)
+        ]
+        yield from (
+            path
+            for name in files
+            if not ignored(path := str(place / name), folder=False)
+        )
 
 
 def source(path: str, text: str) -> Source:
     return Source(PurePosixPath(path), text)
 
 
-FILES = tracked()
+FILES = tracked(ROOT)
 CODE = [file for file in FILES if file.path.suffix == ".py"]
 PACKAGE = [file for file in CODE if file.path.is_relative_to("src/expunge")]
 
@@ -59,6 +101,61 @@ PACKAGE = [file for file in CODE if file.path.is_relative_to("src/expunge")]
 def test_every_file_is(rule: Rule, files: list[Source]) -> None:
     complaints = [complaint for file in files for complaint in rule(file)]
     assert not complaints, "\n".join(complaints)
+
+
+class TestTracked:
+    """What counts as ours, with git and without it."""
+
+    OURS = (".gitignore", "README.md", "src/a.py", "tests/build/b.py")
+    NOT_OURS = (
+        ".venv/lib/expunge/c.py",
+        "build/d.py",
+        "src/__pycache__/e.pyc",
+        "benchmarks/out/f.csv",
+        "uv.lock",
+    )
+
+    needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+    @pytest.fixture
+    def checkout(self, tmp_path: Path) -> Path:
+        root = tmp_path / "mein Ordner ä" / "expunge"
+        for name in (*self.OURS, *self.NOT_OURS):
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+        (root / ".gitignore").write_text((ROOT / ".gitignore").read_text())
+        return root
+
+    def names(self, root: Path) -> list[str]:
+        return sorted(str(file.path) for file in tracked(root))
+
+    @needs_git
+    def test_in_a_repository(self, checkout: Path) -> None:
+        subprocess.run(["git", "init", "--quiet"], cwd=checkout, check=True)
+        assert listed_by_git(checkout) is not None
+        assert self.names(checkout) == sorted(self.OURS)
+
+    def test_in_a_source_archive(self, checkout: Path) -> None:
+        assert self.names(checkout) == sorted(self.OURS)
+
+    @needs_git
+    def test_in_a_repository_of_another_user(
+        self, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        subprocess.run(["git", "init", "--quiet"], cwd=checkout, check=True)
+        monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        assert listed_by_git(checkout) is None
+        assert self.names(checkout) == sorted(self.OURS)
+
+    def test_without_git(self, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (checkout / ".git").mkdir()
+        monkeypatch.setenv("PATH", str(checkout))
+        assert self.names(checkout) == sorted(self.OURS)
+
+    def test_walking_finds_what_git_lists(self) -> None:
+        # A user may have git ignore more than we do: files of an editor, say.
+        assert {str(file.path) for file in FILES} <= {*not_ignored(ROOT)}
 
 
 def test_package_has_no_import_cycle() -> None:

@@ -4,6 +4,7 @@
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from expunge.exceptions import ExpungeError, InvalidInput
 from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.private_model.snapshot import note_use
-from tests.interrupts import count_lines, interrupt
+from tests.interrupts import PACKAGE, count_lines, interrupt
 
 N_ROWS = 60
 # Tight enough that answers are polished or retrained now and then.
@@ -190,3 +191,19 @@ def test_an_interrupt_leaves_no_lock_behind_that_counts_budgets() -> None:
         later.join(10.0)
         assert not later.is_alive(), line
         assert note_use(kept[-1])
+
+
+@pytest.mark.parametrize(
+    ("path", "counts"),
+    [
+        (PACKAGE + "core/a.py", True),
+        ("expunge/.venv/lib/site-packages/numpy/a.py", False),
+        ("expunge/tests/a.py", False),
+    ],
+)
+def test_lines_of_the_package_alone_count(
+    tmp_path: Path, path: str, counts: bool
+) -> None:
+    """Whatever the checkout is called: packages beside ours have other lines."""
+    code = compile("a = 1\nb = 2\n", tmp_path / path, "exec")
+    assert count_lines(lambda: exec(code, {})) == (2 if counts else 0)

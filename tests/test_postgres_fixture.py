@@ -69,7 +69,7 @@ ABANDONS = """
 import os, signal
 from tests.postgres import Server
 server = Server(fast=True)
-print(server.url, server.folder, flush=True)
+print(server.url, server.folder, sep='\\n', flush=True)
 os.kill(os.getpid(), signal.{})
 """
 
@@ -84,7 +84,7 @@ def test_server_ends_with_the_process_that_started_it(how: str) -> None:
         text=True,
     )
     assert ended.returncode == -getattr(signal, how)
-    url, folder = ended.stdout.split()
+    url, folder = ended.stdout.splitlines()
     until(lambda: not Path(folder).exists())
     with pytest.raises(OperationalError, match="refused"):
         connect(url)

@@ -68,8 +68,8 @@ def test_wheel_requires_the_core_alone(wheel: Path) -> None:
 def test_stranger_can_import(stranger: Path, tmp_path: Path) -> None:
     story = (
         "from expunge import *; import expunge;"
-        "print(expunge.__version__, expunge.__file__)"
+        "print(expunge.__version__, expunge.__file__, sep='\\n')"
     )
-    version, place = run(stranger, "-I", "-c", story, cwd=tmp_path).split()
+    version, place = run(stranger, "-I", "-c", story, cwd=tmp_path).splitlines()
     assert version == expunge.__version__
     assert Path(place).is_relative_to(stranger.parents[1])
