@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from expunge.cli.app import app
-from expunge.cli.common import DOES_NOT_STAND, DONE
+from expunge.cli.common import DONE, NOT_VALID
 from expunge.registry import Registry
 
 N_PEOPLE = 40
@@ -41,7 +41,7 @@ def call(*words: str | Path) -> Done:
     """Run a command; a failure prints one line, without a traceback."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert "Traceback" not in done.stderr
-    if done.exit_code not in (DONE, DOES_NOT_STAND):
+    if done.exit_code not in (DONE, NOT_VALID):
         last = done.stderr.splitlines()[-1]
         assert last.startswith(("expunge: ", '{"error": ')), done.stderr
     return Done(done.exit_code, done.stdout, done.stderr)

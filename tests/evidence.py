@@ -11,18 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from expunge import Objective, Rows, Summary, summarise
+from expunge import Objective, Rows, summarise
 from expunge.core.arrays import Index, Matrix, Vector
 from expunge.core.solver import Stop, minimise, require_converged
-from expunge.core.sums import largest_move
 from expunge.exceptions import ExpungeError
-from expunge.promise.radius import (
-    measured_local_radius,
-    measured_radius,
-    residual_local_radius,
-    residual_radius,
-    two_step_radius,
-)
+from expunge.promise.radius import Radii
 from expunge.removal import Draft, State, measure_gradient
 from tests.instances import LOSSES, MECHANISMS, N_FEATURES, PENALTIES, Combination
 
@@ -139,18 +132,16 @@ def _victims(rows: Rows, objective: Objective, rng: np.random.Generator) -> Inde
     return np.asarray(order[:most], dtype=np.intp)
 
 
-def _fitted(objective: Objective, rows: Rows, rng: np.random.Generator) -> Summary:
+def _fitted(objective: Objective, rows: Rows, rng: np.random.Generator) -> State:
     """Return a summary, sometimes at a point where the solver stopped early."""
     steps = 4 if rng.random() < 0.2 else 200
     solution = minimise(objective, rows, stop=Stop(steps))
-    return summarise(
-        objective, rows, theta=solution.theta, subgradient=solution.subgradient
-    )
+    return summarise(objective, rows, theta=solution.theta)
 
 
 def _answer(
     each: Combination,
-    summary: Summary,
+    summary: State,
     rows: Rows,
     gone: Index,
     rng: np.random.Generator,
@@ -159,31 +150,25 @@ def _answer(
     mechanism = MECHANISMS[each.mechanism]
     state = mechanism.init(summary)
     for batch in np.array_split(gone, int(rng.integers(1, min(6, gone.size + 1)))):
-        state = mechanism.update(state, rows.take(batch), spend=True)
+        state = mechanism.update(state, rows.take(batch), overwrite=True)
     return mechanism.step(state, rows.without(gone))
 
 
 def _radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
     """Return every radius that this state allows."""
-    radii = {"residual": residual_radius(state, draft)}
-    if state.moment is not None:
-        blind = replace(draft, measured=None)
-        R = state.scales.row_norm
-        step = draft.theta - state.anchor
-        move = largest_move(state.objective.loss, remaining, step=step)
-        radii |= {
-            "measured": measured_radius(state, blind),
-            "measured-local": measured_local_radius(state, blind, row_norm=R),
-            "quick": measured_local_radius(state, blind, row_norm=R, quick=True),
-            "quick on rows": residual_local_radius(
-                state, draft, move=move, row_norm=R, quick=True
-            ),
-            "two-step": two_step_radius(state, draft),
-            "residual-local": residual_local_radius(
-                state, draft, move=move, row_norm=R
-            ),
+    radii = Radii(state, draft, remaining=remaining)
+    found = {"residual": radii.residual()}
+    if state.sums.moment is not None:
+        blind = Radii(state, replace(draft, measured=None))
+        found |= {
+            "measured": blind.measured(),
+            "measured-local": blind.measured_local(),
+            "quick": blind.measured_local(quick=True),
+            "quick on rows": radii.residual_local(quick=True),
+            "two-step": radii.two_step(),
+            "residual-local": radii.residual_local(),
         }
-    return radii
+    return found
 
 
 def ratios(outcomes: list[Outcome], kind: str) -> Vector:

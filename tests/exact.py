@@ -16,6 +16,7 @@ from expunge import (
     GroupLasso,
     HalfSquared,
     Huber,
+    Logistic,
     Multinomial,
     NuclearNorm,
     Objective,
@@ -23,6 +24,7 @@ from expunge import (
     Rows,
     SquaredHinge,
 )
+from tests.strangers.poisson import Poisson
 
 LD = np.longdouble
 Array: TypeAlias = Any
@@ -181,6 +183,9 @@ def _values(loss: Any, y: Array, eta: Array) -> Array:
         return inside * (error - inside / 2)
     if isinstance(loss, SquaredHinge):
         return np.maximum(LD(0), 1 - y * eta) ** 2
+    if isinstance(loss, Poisson):
+        return np.exp(eta) - y * eta
+    assert isinstance(loss, Logistic)
     return np.logaddexp(LD(0), -y * eta)
 
 
@@ -208,6 +213,9 @@ def _derivatives(loss: Any, y: Array, eta: Array) -> tuple[Array, Array]:
     if isinstance(loss, SquaredHinge):
         short = np.maximum(LD(0), 1 - z * eta)
         return -2 * z * short, (2 * (short > 0).astype(LD))[:, :, None]
+    if isinstance(loss, Poisson):
+        return np.exp(eta) - z, np.exp(eta)[:, :, None]
+    assert isinstance(loss, Logistic)
     slope, curvature = _logistic(z, eta)
     return slope, curvature[:, :, None]
 

@@ -25,19 +25,10 @@ from expunge import (
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.losses import Loss
 from expunge.core.penalties import GroupLasso
-from expunge.core.sums import largest_move
 from expunge.exceptions import ExpungeError
-from expunge.promise.radius import (
-    measured_local_radius,
-    measured_radius,
-    residual_local_radius,
-    residual_radius,
-    two_step_radius,
-)
+from expunge.promise.radius import Radii
 from expunge.removal import Draft, State, measure_gradient
-from expunge.removal.state import initial_state, keep_sums
-from expunge.selection.choice import Split, choose
-from expunge.selection.loo import leave_one_out
+from expunge.selection.choice import Split
 from expunge.selection.tune import Tuning, retune, tune
 from tests.exact import LD, exact_loss, exact_minimiser, length
 from tests.instances import FITTING, LOSSES, MECHANISMS, PENALTIES, Combination
@@ -54,14 +45,6 @@ NARROW: dict[str, Loss] = {
 EXPONENTS = tuple(sorted({*CORNERS, *(-corner for corner in CORNERS)}))
 
 
-# Of leave-one-out, which knows one output and separable kinks.
-LEFT_OUT = [
-    each
-    for each in FITTING
-    if each.mechanism == "newton"
-    and PENALTIES[each.penalty].separable
-    and LOSSES[each.loss][0].outputs == 1
-]
 # Of cross-validation, under whose scaling candidates mean the same on every fold.
 TUNABLE = [
     each for each in FITTING if each.mechanism == "newton" and each.scaling == "mean"
@@ -136,21 +119,17 @@ def _target(objective: Objective, rows: Rows, remaining: Rows) -> Objective:
 
 
 def _radii(state: State, draft: Draft, remaining: Rows) -> list[tuple[str, float]]:
-    radii = [("residual", residual_radius(state, draft))]
-    if state.moment is not None:
-        blind, R = replace(draft, measured=None), state.scales.row_norm
-        step = draft.theta - state.anchor
-        move = largest_move(state.objective.loss, remaining, step=step)
-        radii += [
-            ("measured", measured_radius(state, blind)),
-            ("measured-local", measured_local_radius(state, blind, row_norm=R)),
-            ("two-step", two_step_radius(state, draft)),
-            (
-                "residual-local",
-                residual_local_radius(state, draft, move=move, row_norm=R),
-            ),
+    radii = Radii(state, draft, remaining=remaining)
+    found = [("residual", radii.residual())]
+    if state.sums.moment is not None:
+        blind = Radii(state, replace(draft, measured=None))
+        found += [
+            ("measured", blind.measured()),
+            ("measured-local", blind.measured_local()),
+            ("two-step", radii.two_step()),
+            ("residual-local", radii.residual_local()),
         ]
-    return radii
+    return found
 
 
 def _power(rng: np.random.Generator) -> float:
@@ -231,29 +210,6 @@ def _design(rng: np.random.Generator, n_samples: int, objective: Objective) -> M
     return X
 
 
-def bar_verdict(seed: int) -> Verdict:
-    """Return what one random case shows of the bounds on leave-one-out losses."""
-    return _verdict(np.random.default_rng([seed, 7]), LEFT_OUT, _loo_bounds_judged)
-
-
-def _loo_bounds_judged(each: Combination, rng: np.random.Generator) -> Verdict:
-    objective = _objective(each, rng)
-    rows = _rows(each, objective, rng)
-    summary = learn(objective, rows)
-    state = keep_sums(initial_state(summary), summary, moment=True)
-    found = leave_one_out(state, rows)
-    broken, known = [], np.flatnonzero(np.isfinite(found.error_bounds))
-    for place in map(int, known):
-        rest, own = rows.without(np.array([place])), rows.take(np.array([place]))
-        with np.errstate(all="ignore"):
-            oracle = exact_minimiser(_target(objective, rows, rest), rest, state.anchor)
-            value, doubt = exact_loss(objective, own, oracle)
-        gap = abs(LD(found.losses[place]) - value) - doubt
-        if gap > found.error_bounds[place]:
-            broken.append(f"{each} bound {found.error_bounds[place]:.3g} < {gap:.3g}")
-    return Verdict("", known.size, tuple(broken))
-
-
 def interval_verdict(seed: int) -> Verdict:
     """Return what one random case shows of intervals of cross-validation errors."""
     return _verdict(np.random.default_rng([seed, 5]), TUNABLE, _intervals_judged)
@@ -265,11 +221,11 @@ def _intervals_judged(each: Combination, rng: np.random.Generator) -> Verdict:
     objectives = (replace(first, alpha=3.0 * first.alpha), first)
     rows = _rows(each, first, rng)
     split = Split.of(rows, np.sort(np.arange(len(rows)) % 2), n_folds=2)
-    tuning = tune(objectives, split, choose=choose)
+    tuning = tune(objectives, split)
     broken = _intervals_broken(objectives, split, tuning)
     gone = np.array([int(rng.integers(len(rows)))])
     after = split.without(gone)
-    tuning = retune(tuning, split, gone=gone, choose=choose)
+    tuning = retune(tuning, split, gone=gone)
     broken += _intervals_broken(objectives, after, tuning)
     return Verdict("", 4, tuple(f"{each} {line}" for line in broken))
 

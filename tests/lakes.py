@@ -63,7 +63,7 @@ def theta(registry: Registry, name: str) -> Any:
 
 def retrained(columns: Columns, *people: str) -> Any:
     """Return the noise-free parameters that a fit without these people has."""
-    from expunge.linear_model.snapshots import private_model
+    from expunge.linear_model.base import private_model
 
     stay = np.array([one not in people for one in columns.subjects])
     fitted = model(budget=None).fit(

@@ -19,9 +19,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from expunge.registry import Registry
-from expunge.registry.context import now
 from expunge.service.app import create_app
 from expunge.service.settings import ServiceSettings
+from expunge.service.windows import LONGEST
+from tests.registries import SECOND, now
 
 PATIENCE = 30.0
 
@@ -91,7 +92,7 @@ def wait_until_ready(service: Process) -> None:
 
 def apply_window(service: InProcess) -> None:
     """Apply everything that waits, as when its window closes."""
-    service.registry.requests.apply(before=now() + 1)
+    service.registry.requests.apply(before=now() + LONGEST * SECOND)
 
 
 @contextmanager

@@ -3,15 +3,18 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from sqlalchemy import Connection
 
 from expunge.registry import Registry
 from expunge.registry.storage import (
     Store,
+    people_table,
     postgresql_engine,
     sqlite_engine,
     upgrade_tables,
@@ -65,11 +68,37 @@ def registry_url(request: pytest.FixtureRequest) -> str | None:
     return url
 
 
-@pytest.fixture
-def registry(tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
-    """Lend a registry with two models, on each kind of store in turn."""
-    with registry_at(tmp_path / "registry", registry_url) as registry:
-        yield registry
+@pytest.fixture(params=STORES)
+def registry(
+    request: pytest.FixtureRequest, tmp_path: Path, fitted: Path
+) -> Iterator[Registry]:
+    """Lend a registry with two models, on each kind of store in turn.
+
+    It is a copy: only the first test of a process waits for the fits.
+    """
+    folder = tmp_path / "registry"
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            shutil.copytree(fitted, folder)
+        else:
+            server: str = request.getfixturevalue("postgres_url")
+            there, url = request.getfixturevalue("fitted_on_postgres")
+            copy = stack.enter_context(lent_database(server, template=url))
+            shutil.copytree(there, folder)
+            settings = folder / "registry.json"
+            settings.write_text(settings.read_text().replace(url, copy))
+        yield stack.enter_context(Registry.open(folder))
+
+
+@pytest.fixture(scope="session")
+def fitted_on_postgres(
+    postgres_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, str]]:
+    """Lend folder and database of a registry as it is after its fits, to copy."""
+    folder = tmp_path_factory.mktemp("fitted") / "registry"
+    with lent_database(postgres_url) as url:
+        registry_at(folder, url).close()
+        yield folder, url
 
 
 @pytest.fixture(scope="session")
@@ -120,3 +149,11 @@ def store(empty: Store) -> Store:
     """Lend a store with its tables."""
     upgrade_tables(empty)
     return empty
+
+
+def rows_in(
+    connection: Connection, model: str, *, tags: Sequence[str]
+) -> list[people_table.SealedRows]:
+    """Return the sealed rows that a model holds under these tags, in their order."""
+    found = people_table.find_tagged_rows(connection, tags)
+    return people_table.sort_rows(one for name, one in found if name == model)

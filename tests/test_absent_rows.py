@@ -17,8 +17,8 @@ from expunge.core.arrays import may_share_memory
 from expunge.core.rows import in_memory
 from expunge.exceptions import UnknownRows
 from expunge.linear_model import LogisticRegression
-from expunge.linear_model.snapshots import private_model
-from expunge.private_model.row_digests import RowDigests, digests
+from expunge.linear_model.base import private_model
+from expunge.private_model.row_digests import digests
 from expunge.private_model.training_rows import GAPS, TrainingRows
 from tests.instances import LOSSES, N_FEATURES, labelled
 
@@ -225,70 +225,61 @@ def test_labels_of_rows_that_are_gone_do_not_matter(rng: np.random.Generator) ->
     assert np.array_equal(gradient, same_gradient)
 
 
-class TestDigestsOfKeptRows:
-    """They are counted when they are needed, and then they know of no removed row."""
+class TestRowsByContent:
+    """They are compared with what is there, and digests are of rows not kept alone."""
 
-    def _fit(self, rng: np.random.Generator) -> tuple[LogisticRegression, Any, Any]:
+    def _fit(
+        self, rng: np.random.Generator, *, keep: bool
+    ) -> tuple[LogisticRegression, Any, Any]:
         X = rng.normal(size=(60, 3))
         y = (X[:, 0] + rng.logistic(size=60) > 0).astype(int)
         people = [f"person {i // 2}" for i in range(60)]
-        model = LogisticRegression(budget=expunge.Budget(sigma=1.0))
+        model = LogisticRegression(budget=expunge.Budget(sigma=1.0), keep_data=keep)
         return model.fit(X, y, subjects=people), X, y
 
-    def _counts(self, model: LogisticRegression) -> Any:
-        """Return what is counted, and what should be; count if nothing is."""
-        private = private_model(model)
-        kept, table = private.training_rows, private.digests
-        assert isinstance(kept, TrainingRows) and table is not None
-        table.make_counts(kept)
-        expected = Counter(digests(kept.compact().rows, table.key))
-        return table.counts, expected
-
-    def test_nothing_is_counted_before_it_is_needed(
-        self, rng: np.random.Generator
+    @pytest.mark.parametrize("keep", [True, False])
+    def test_a_row_leaves_once(
+        self, rng: np.random.Generator, keep: bool, tmp_path: Path
     ) -> None:
-        model, X, y = self._fit(rng)
-        table = private_model(model).digests
-        assert table is not None
-        model.forget(["person 3"])
-        with pytest.raises(AssertionError, match="make_counts"):
-            _ = table.counts
-        with pytest.raises(UnknownRows, match="1 of 1 rows"):
-            model.forget(X=X[6:7], y=y[6:7])
-        model.forget(X=X[10:11], y=y[10:11])
-        found, expected = self._counts(model)
-        assert found == expected and found.total() == 57
-
-    @pytest.mark.parametrize("counted", [False, True])
-    def test_requests_of_any_kind_leave_digests_of_the_rest(
-        self, rng: np.random.Generator, counted: bool, tmp_path: Path
-    ) -> None:
-        model, X, y = self._fit(rng)
-        if counted:
-            self._counts(model)
+        model, X, y = self._fit(rng, keep=keep)
         for first in range(0, 20, 4):
-            model.forget([f"person {first // 2}"])
+            if keep:
+                model.forget([f"person {first // 2}"])
+            else:
+                model.forget(X=X[first : first + 2], y=y[first : first + 2])
             model.forget(X=X[first + 2 : first + 3], y=y[first + 2 : first + 3])
         model.save(tmp_path / "model")
         for one in (model, expunge.load(tmp_path / "model")):
-            found, expected = self._counts(one)
-            assert found == expected and found.total() == 45
-            assert set(found.values()) == {1}
+            private = private_model(one)
+            assert (private.digests is None) == keep
+            assert (private.training_rows is None) != keep
+            for gone in (0, 2):
+                with pytest.raises(UnknownRows, match="1 of 1 rows"):
+                    one.forget(X=X[gone : gone + 1], y=y[gone : gone + 1])
+            with pytest.raises(UnknownRows, match="1 of 2 rows"):
+                one.forget(X=X[[30, 30]], y=y[[30, 30]])
+            one.forget(X=X[3:4], y=y[3:4])
+            if private.digests is not None:
+                left = [3, 7, 11, 15, 19, *range(20, 60)]
+                left.remove(3)
+                rows = one_matrix(X[left], y[left])
+                table = private_model(one).digests
+                assert table is not None
+                assert table.counts == Counter(digests(rows, table.key))
 
-    @pytest.mark.parametrize("counted_first", [False, True])
-    def test_counts_made_before_rows_are_erased_do_not_stay(
-        self, rng: np.random.Generator, counted_first: bool
+    def test_no_row_is_hashed_where_people_ask(
+        self, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        kept = _kept("logistic", np.asarray, rng)
-        table, gone = RowDigests(None, KEY), np.array([4, 5])
-        entries = Counter(digests(kept.rows.take(gone), KEY))
-        if counted_first:
-            table.make_counts(kept)
-        change = table.change(entries, None)
-        table.make_counts(kept)
-        for _ in range(2):  # the second time after an interrupt
-            table.apply(change)
-            kept.erase(gone)
-        table.make_counts(kept)
-        assert table.counts.total() == 58
-        assert not table.counts.keys() & entries.keys()
+        model, _, _ = self._fit(rng, keep=True)
+
+        def refuse(*_: Any) -> Any:
+            raise AssertionError("a row was hashed")
+
+        monkeypatch.setattr("expunge.private_model.snapshot.digests", refuse)
+        model.forget(["person 3"])
+        model.add(np.zeros((1, 3)), [1], subjects=["person 3"])
+
+
+def one_matrix(X: Any, y: Any) -> Rows:
+    """Return rows as a model keeps them: with an intercept, and signs."""
+    return Rows(np.hstack([X, np.ones((len(X), 1))]), 2.0 * y - 1.0, np.ones(len(X)))

@@ -4,53 +4,48 @@
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from threading import Barrier, Thread
-from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from expunge import LinearRegression
 from expunge.exceptions import InvalidInput, NeedsRestore, UnknownRequest
 from expunge.ledger import RequestExtended
-from expunge.registry import NewRows, Registry, Request, requests, statements
-from expunge.registry.answering import accepting, cancelling, completion, worker
-from expunge.registry.context import today
-from expunge.registry.storage import Checkpoints, Store, Vault, requests_table
-from expunge.registry.storage.tables import request_rows, request_tags
-from tests.apart import IN_USE, where
+from expunge.registry import NewRows, Registry, Request
 from tests.registries import (
     A_REQUEST,
     BUDGET,
+    IN_USE,
+    NOTHING,
     back_up,
+    before,
+    before_each,
+    checkpoints_in,
+    crash_at,
+    crash_with_a_line_in_the_journal_alone,
     data,
     dump_of,
+    folder_of,
+    journal_of,
+    kept_of_request,
+    keys_of_new_rows,
+    on_failure,
     put_back,
     require_consistent,
     require_retrained,
+    set_batch,
+    stages_of,
+    today,
+    where,
     work_without_lock,
+    working,
 )
-from tests.test_lost_lock import overtake
-from tests.test_new_rows import keys_of_new_rows
 
 TAKEN_BACK, OTHER = "person 3", "person 5"
-# Where a worker is when a request is cancelled: about to call one of these.
-BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
-    "catching up": (worker, "replay_journal"),
-    "settling": (worker, "_settle_waiting"),
-    "computing": (Checkpoints, "write"),
-    "committing": (worker, "commit_changes"),
-}
-AFTER_THE_COMMIT: dict[str, tuple[Any, str]] = {
-    "erasing": (Store, "erase_deleted"),
-    "destroying keys": (Checkpoints, "destroy_old"),
-    "stating": (completion, "write_statement"),
-}
-
-
-class Killed(BaseException):
-    """A process was."""
+BEFORE_THE_COMMIT = ("catching up", "settling", "writing a checkpoint", "committing")
+AFTER_THE_COMMIT = ("erasing", "destroying keys", "stating")
 
 
 def rectification() -> Request:
@@ -58,29 +53,6 @@ def rectification() -> Request:
     X, y, _ = data()
     rows = {"all": NewRows(X[:1] + 1.0, y[:1])}
     return Request((TAKEN_BACK,), right="rectify", rows=rows)
-
-
-def append_and_die(*given: Any, **named: Any) -> None:
-    """Append a line to the journal, and be killed before the commit."""
-    statements.append_line(*given, **named)
-    raise Killed
-
-
-def stages_of(registry: Registry, *asked: Request) -> list[str]:
-    """Return how far requests are."""
-    return [registry.requests.status(one.request).stage for one in asked]
-
-
-def lines_about(registry: Registry, request: str) -> list[Any]:
-    """Return tags and new rows that the store has for a request."""
-    with registry._context.store.read() as connection:
-        return [
-            line
-            for table in (request_tags, request_rows)
-            for line in connection.execute(
-                select(table).where(table.c.request == request)
-            )
-        ]
 
 
 @pytest.fixture
@@ -94,7 +66,7 @@ class TestBesideAWorker:
     def test_waits_for_nobody(self, registry: Registry, second: Registry) -> None:
         asked = Request((TAKEN_BACK,))
         registry.requests.accept([asked])
-        with registry._context.hold_lock(1.0):
+        with working(registry):
             assert second.requests.cancel(asked.request).stage == "cancelled"
         registry.requests.apply()
         assert where(registry, TAKEN_BACK) == IN_USE
@@ -107,20 +79,15 @@ class TestBesideAWorker:
         gone = rectification() if right == "rectify" else Request((TAKEN_BACK,))
         other = Request((OTHER,))
         registry.requests.accept([gone, other])
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(
-                patch,
-                BEFORE_THE_COMMIT[place],
-                lambda: second.requests.cancel(gone.request),
-            )
+        with before(place, lambda: second.requests.cancel(gone.request)):
             registry.requests.apply()
         assert stages_of(registry, gone, other) == ["cancelled", "completed"]
         assert where(registry, TAKEN_BACK) == IN_USE
         assert not where(registry, OTHER)
-        assert not lines_about(registry, gone.request)
+        assert kept_of_request(registry, gone.request) == NOTHING
         assert not keys_of_new_rows(registry)
-        there = (registry._context.paths.checkpoints).glob("all.*")
-        assert len(list(there)) == 1  # and not what was computed in vain
+        there = [name.split(".")[0] for name in checkpoints_in(folder_of(registry))]
+        assert there.count("all") == 1  # and not what was computed in vain
         require_retrained(registry, OTHER)
         require_consistent(registry)
 
@@ -137,12 +104,10 @@ class TestBesideAWorker:
                 second.requests.cancel(asked.request)
             refusals.append(refusal)
 
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(patch, AFTER_THE_COMMIT[place], cancel)
+        with before(place, cancel):
             registry.requests.apply()
         assert refusals and stages_of(registry, asked) == ["completed"]
-        lines = [line for _, line in registry._context.journal.read(0)]
-        assert not any("cancelled" in line for line in lines)
+        assert not any("cancelled" in line for line in journal_of(registry))
         require_consistent(registry)
 
     def test_one_after_another_until_none_is_left(
@@ -152,16 +117,12 @@ class TestBesideAWorker:
         asked = [Request((f"person {i}",)) for i in range(4)]
         registry.requests.accept(asked)
         left = iter(asked)
-        really_commit = worker.commit_changes
 
-        def commit(*given: Any, **named: Any) -> None:
-            one = next(left, None)
-            if one is not None:
+        def cancel_one() -> None:
+            for one in islice(left, 1):
                 second.requests.cancel(one.request)
-            really_commit(*given, **named)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worker, "commit_changes", commit)
+        with before_each("committing", cancel_one):
             registry.requests.apply()
         assert {*stages_of(registry, *asked)} == {"cancelled"}
         registry.forget([OTHER])
@@ -174,12 +135,7 @@ class TestBesideAWorker:
         restrict = Request((TAKEN_BACK,), right="restrict")
         lift = Request((TAKEN_BACK,), right="lift")
         registry.requests.accept([restrict, lift])
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(
-                patch,
-                BEFORE_THE_COMMIT["committing"],
-                lambda: second.requests.cancel(restrict.request),
-            )
+        with before("committing", lambda: second.requests.cancel(restrict.request)):
             registry.requests.apply()
         status = registry.requests.status(lift.request)
         assert (status.outcome, status.reason) == ("refused", "not-restricted")
@@ -194,29 +150,16 @@ class TestBesideAWorker:
         registry.fit("single", regression, X[:2], X[:2, 1], subjects=owners[:2])
         bad, good = Request(("person 0",)), Request((OTHER,))
         registry.requests.accept([bad, good])
-        really_apply = worker.apply_batch
-
-        def apply(context: Any, waiting: Any, **named: Any) -> Any:
-            try:
-                return really_apply(context, waiting, **named)
-            except Exception:
-                if len(waiting) == 1:
-                    second.requests.cancel(bad.request)
-                raise
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worker, "apply_batch", apply)
+        # First both fail together, and then one of them alone.
+        with on_failure(
+            "applying a batch", lambda: second.requests.cancel(bad.request), nth=2
+        ):
             registry.requests.apply()
         assert stages_of(registry, bad, good) == ["cancelled", "completed"]
         assert not registry.requests.status(bad.request).error
 
     def test_who_forgets_is_told(self, registry: Registry, second: Registry) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(
-                patch,
-                BEFORE_THE_COMMIT["committing"],
-                lambda: second.requests.cancel(A_REQUEST),
-            )
+        with before("committing", lambda: second.requests.cancel(A_REQUEST)):
             with pytest.raises(InvalidInput, match="was cancelled; to forget these"):
                 registry.forget([TAKEN_BACK], A_REQUEST)
         with pytest.raises(InvalidInput, match="was cancelled"):
@@ -248,7 +191,7 @@ class TestBesideAWorker:
         threads = [Thread(target=cancel, args=(some[i::3],)) for i in range(3)]
         for thread in threads:
             thread.start()
-        monkeypatch.setattr(worker, "BATCH", 4)  # so that some come too late
+        set_batch(monkeypatch, 4)  # so that some come too late
         begin.wait()
         registry.requests.apply()
         for thread in threads:
@@ -287,8 +230,7 @@ class TestTwice:
             thread.join()
         assert told.count("cancelled") == 1
         assert sum("is cancelled, and only one" in said for said in told) == 3
-        lines = [line for _, line in registry._context.journal.read(0)]
-        assert sum("cancelled" in line for line in lines) == 1
+        assert sum("cancelled" in line for line in journal_of(registry)) == 1
 
     def test_what_nobody_asked_is_unknown(self, registry: Registry) -> None:
         with pytest.raises(UnknownRequest):
@@ -307,12 +249,7 @@ class TestBesideOtherAnswers:
         return asked
 
     def test_refuse(self, registry: Registry, second: Registry, asked: Request) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(
-                patch,
-                (requests, "refuse_request"),
-                lambda: second.requests.cancel(asked.request),
-            )
+        with before("refusing", lambda: second.requests.cancel(asked.request)):
             with pytest.raises(InvalidInput, match="is cancelled, and only one"):
                 registry.requests.refuse(asked.request, "unfounded")
         assert registry.requests.receipt(asked.request) is None
@@ -320,12 +257,7 @@ class TestBesideOtherAnswers:
 
     def test_extend(self, registry: Registry, second: Registry, asked: Request) -> None:
         """The ledger says that it was extended, as if that had come first."""
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(
-                patch,
-                (completion, "write_statement"),
-                lambda: second.requests.cancel(asked.request),
-            )
+        with before("stating", lambda: second.requests.cancel(asked.request)):
             status = registry.requests.extend(asked.request, "many", notified=today())
         assert status.stage == "cancelled"
         *_, entry = registry.ledger.entries()
@@ -347,12 +279,10 @@ class TestKilled:
         registry.requests.accept([asked])
 
         def cancel_and_die() -> None:
-            with pytest.MonkeyPatch.context() as inner, pytest.raises(Killed):
-                inner.setattr(cancelling, "append_line", append_and_die)
+            with crash_with_a_line_in_the_journal_alone():
                 second.requests.cancel(asked.request)
 
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(patch, BEFORE_THE_COMMIT["committing"], cancel_and_die)
+        with before("committing", cancel_and_die):
             registry.requests.apply()
         receipt = registry.requests.receipt(asked.request)
         assert receipt and stages_of(registry, asked) == ["completed"]
@@ -366,13 +296,10 @@ class TestKilled:
             assert not where(restored, TAKEN_BACK)
             require_consistent(restored)
 
-    def test_asked_again_it_is_cancelled_once(
-        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_asked_again_it_is_cancelled_once(self, registry: Registry) -> None:
         asked = Request((TAKEN_BACK,))
         registry.requests.accept([asked])
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(cancelling, "append_line", append_and_die)
+        with crash_with_a_line_in_the_journal_alone():
             registry.requests.cancel(asked.request)
         assert stages_of(registry, asked) == ["accepted"]
         registry.requests.cancel(asked.request)
@@ -380,18 +307,13 @@ class TestKilled:
         assert stages_of(registry, asked) == ["cancelled"]
         assert where(registry, TAKEN_BACK) == IN_USE
 
-    def test_before_the_key_of_new_rows_is_destroyed(
-        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def die(*given: object) -> None:
-            raise Killed
-
+    def test_before_the_key_of_new_rows_is_destroyed(self, registry: Registry) -> None:
         asked = rectification()
         registry.requests.accept([asked])
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(cancelling, "destroy_pending_keys", die)
+        with crash_at("destroying keys of new rows"):
             registry.requests.cancel(asked.request)
-        assert keys_of_new_rows(registry) and not lines_about(registry, asked.request)
+        assert keys_of_new_rows(registry)
+        assert kept_of_request(registry, asked.request) == NOTHING
         registry.requests.apply()
         assert not keys_of_new_rows(registry)
 
@@ -403,19 +325,16 @@ class TestNewRows:
         registry.requests.cancel(asked.request)
         assert not keys_of_new_rows(registry)
 
-    @pytest.mark.parametrize(
-        "place", [(accepting, "_write_new"), (Vault, "create_keys")]
-    )
+    @pytest.mark.parametrize("place", ["writing what was accepted", "making a key"])
     def test_sent_again_meanwhile_they_do_not_stay(
-        self, registry: Registry, second: Registry, place: tuple[Any, str]
+        self, registry: Registry, second: Registry, place: str
     ) -> None:
         asked = rectification()
         registry.requests.accept([asked])
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(patch, place, lambda: second.requests.cancel(asked.request))
+        with before(place, lambda: second.requests.cancel(asked.request)):
             registry.requests.accept([asked])
         assert stages_of(registry, asked) == ["cancelled"]
-        assert not lines_about(registry, asked.request)
+        assert kept_of_request(registry, asked.request) == NOTHING
         registry.requests.apply()
         assert not keys_of_new_rows(registry)
         assert where(registry, TAKEN_BACK) == IN_USE
@@ -426,13 +345,8 @@ class TestNewRows:
         """It saw the request wait, and the key is gone when it reads the rows."""
         asked, other = rectification(), Request((OTHER,))
         registry.requests.accept([asked, other])
-        with pytest.MonkeyPatch.context() as patch:
-            # Afterwards: the worker's transaction to read began before.
-            overtake(
-                patch,
-                (requests_table, "read_new_rows"),
-                lambda: second.requests.cancel(asked.request),
-            )
+        # Afterwards: the worker's transaction to read began before.
+        with before("reading new rows", lambda: second.requests.cancel(asked.request)):
             registry.requests.apply()
         assert stages_of(registry, asked, other) == ["cancelled", "completed"]
 
@@ -442,13 +356,12 @@ class TestAStoreThatWasPutBack:
         """There the request still waits, and its receipt is out."""
         asked = Request((TAKEN_BACK,))
         registry.requests.accept([asked])
-        before = dump_of(registry._context.store)
+        dump = dump_of(registry)
         registry.requests.apply()
-        put_back(registry._context.store, before)
+        put_back(registry, dump)
         with pytest.raises(NeedsRestore, match="put back from a backup"):
             registry.requests.cancel(asked.request)
-        lines = [line for _, line in registry._context.journal.read(0)]
-        assert not any("cancelled" in line for line in lines)
+        assert not any("cancelled" in line for line in journal_of(registry))
 
     def test_lines_of_others_that_are_about_to_commit_do_no_harm(
         self, registry: Registry, second: Registry
@@ -456,8 +369,7 @@ class TestAStoreThatWasPutBack:
         """As of a process that was killed: its request is in the journal alone."""
         asked, lost = Request((TAKEN_BACK,)), Request((OTHER,))
         registry.requests.accept([asked])
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(accepting, "append_line", append_and_die)
+        with crash_with_a_line_in_the_journal_alone():
             second.requests.accept([lost])
         assert registry.requests.cancel(asked.request).stage == "cancelled"
         registry.requests.apply()
@@ -476,8 +388,7 @@ def test_two_workers_and_one_who_cancels(
             third.requests.cancel(gone.request)
         work_without_lock(second)
 
-    with pytest.MonkeyPatch.context() as patch:
-        overtake(patch, BEFORE_THE_COMMIT["committing"], overtaken)
+    with before("committing", overtaken):
         with pytest.raises(Exception, match="another process"):
             registry.requests.apply()
     assert stages_of(registry, gone, other) == ["cancelled", "completed"]

@@ -9,80 +9,41 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from expunge.exceptions import Busy
-from expunge.ledger import subject_tags
 from expunge.registry import Registry
-from expunge.registry.keys import read_tag_keys
-from expunge.registry.storage import people_table
-from expunge.registry.storage.people_table import PageKeys
-from expunge.registry.storage.vault import KEY_BYTES
 from tests.postgres import Missing, Server, connect
-from tests.registries import data, registry_at, rows_in
+from tests.registries import (
+    beginnings,
+    everything,
+    found,
+    keys_around_rows,
+    keys_to_rows,
+    reading,
+    registry_at,
+    sealed_rows,
+    spelled,
+    tags_of,
+    traces_of_rows,
+)
 from tests.stores import without_postgres
 
 PERSON, MODELS = "person 3", ("all", "half")
 
 
-def everything(*folders: Path) -> dict[str, bytes]:
-    """Return the content of all files below some folders."""
-    files = [path for folder in folders for path in folder.rglob("*")]
-    return {str(path): path.read_bytes() for path in files if path.is_file()}
-
-
-def traces_of_rows(name: str) -> list[bytes]:
-    """Return how the features of a person could be written: binary and as text."""
-    X, _, owners = data()
-    rows = X[[owner == name for owner in owners]]
-    traces = []
-    for value in rows.ravel():
-        traces += [
-            np.float64(value).tobytes(),
-            np.float32(value).tobytes(),
-            np.float64(value).astype(">f8").tobytes(),
-            repr(float(value)).encode(),
-            f"{value:.6f}".encode(),
-        ]
-    return traces
-
-
 def keys_of(registry: Registry, name: str) -> tuple[list[bytes], list[bytes]]:
     """Return the keys to a person's rows, and those to everything of the models."""
-    context = registry._context
-    of_rows, of_state = [], []
-    with context.store.read() as connection:
-        tags = subject_tags(name, read_tag_keys(context.paths))
-        for model in MODELS:
-            keys: PageKeys = context.load_model(model).page_keys
-            (one,) = rows_in(connection, model, tags=tags)
-            page = people_table.read_pages(
-                connection, model, found=[one], page_keys=keys
-            )[one.page]
-            of_rows.append(page[one.slot * KEY_BYTES : (one.slot + 1) * KEY_BYTES])
-            vault = context.checkpoints.vault
-            of_state += [keys[one.page].tobytes(), vault.read_keys(model).present]
+    of_rows = [key for one in MODELS for key in keys_to_rows(registry, name, one)]
+    of_state = [key for one in MODELS for key in keys_around_rows(registry, name, one)]
     return of_rows, of_state
 
 
-def sealed_rows(registry: Registry) -> list[bytes]:
+def sealed_of_person(registry: Registry) -> list[bytes]:
     """Return the sealed rows of the person, to look for them."""
-    with registry._context.store.read() as connection:
-        tags = subject_tags(PERSON, read_tag_keys(registry._context.paths))
-        return [
-            one.sealed[:64]
-            for model in MODELS
-            for one in rows_in(connection, model, tags=tags)
-        ]
-
-
-def found(traces: list[bytes], files: dict[str, bytes]) -> list[str]:
-    return [name for name, data in files.items() if any(t in data for t in traces)]
-
-
-def spelled(keys: list[bytes]) -> list[bytes]:
-    return [*keys, *(key.hex().encode() for key in keys)]
+    return beginnings(
+        [one for model in MODELS for one in sealed_rows(registry, PERSON, model)]
+    )
 
 
 class TestSqlite:
@@ -95,13 +56,13 @@ class TestSqlite:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         folder = tmp_path / "registry"
-        (kept_tag,) = subject_tags("person 4", read_tag_keys(registry._context.paths))
-        (tag,) = subject_tags(PERSON, read_tag_keys(registry._context.paths))
+        (kept_tag,) = tags_of(registry, "person 4")
+        (tag,) = tags_of(registry, PERSON)
         of_rows, of_state = keys_of(registry, PERSON)
         before = everything(folder)
         # The search itself can find: the tag, and the key of the checkpoint.
         assert found([tag.encode()], before) and found(spelled(of_state), before)
-        sealed = sealed_rows(registry)
+        sealed = sealed_of_person(registry)
         assert found(sealed, before)
 
         registry.forget([PERSON])
@@ -125,8 +86,7 @@ class TestSqlite:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         with Registry.open(tmp_path / "registry") as other:
-            with other._context.store.read() as connection:
-                connection.exec_driver_sql("SELECT * FROM rows").first()
+            with reading(other):
                 with pytest.raises(Busy, match="finishes the erasure"):
                     registry.forget([PERSON], wait=0.2)
                 (pending,) = registry.status().pending
@@ -147,7 +107,7 @@ def test_postgresql_keeps_bytes_and_no_key_to_them(tmp_path: Path) -> None:
         folder = tmp_path / "registry"
         with registry_at(folder, server.database()) as registry:
             of_rows, of_state = keys_of(registry, PERSON)
-            sealed = sealed_rows(registry)
+            sealed = sealed_of_person(registry)
             registry.forget([PERSON])
             registry.forget(["person 5"])
         with connect(server.url) as session:

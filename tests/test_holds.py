@@ -7,42 +7,39 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import select
 
 from expunge.exceptions import InvalidInput
 from expunge.ledger import HoldEnded, RequestCompleted
 from expunge.registry import ForgottenInData, NewRows, Registry, Request
-from expunge.registry.answering import completion, worker
-from expunge.registry.storage.tables import set_aside
 from expunge.rights.standing import FOR_HOLDS, Right
-from tests.apart import (
+from tests.registries import (
     HELD,
     IN_USE,
-    aside_keys,
-    count_releases,
-    features_of,
-    open_apart,
-    require_erased,
-    rows_of,
-    tags_of,
-    where,
-)
-from tests.registries import (
     ask,
     by_name,
+    count_releases,
+    crash_at,
     data,
     data_without,
     estimator,
+    features_of,
     hold,
+    keys_apart,
+    open_apart,
     registry_at,
     require_consistent,
+    require_erased,
     require_retrained,
+    rows_of,
+    said_of_rows_apart,
     set_clock,
+    tags_of,
     today,
+    where,
 )
 
 PERSON, OTHER = "person 3", "person 5"
-UNTIL = today() + timedelta(days=30)
+UNTIL = today() + timedelta(days=20)  # so soon that the clock is believed
 LATER = UNTIL + timedelta(days=1)
 
 
@@ -124,8 +121,7 @@ class TestHold:
         later = UNTIL + timedelta(days=400)
         second = hold(registry, PERSON, until=str(later))
         assert second.handling.retained_until == str(later)
-        with registry._context.store.read() as connection:
-            lines = connection.execute(select(set_aside)).all()
+        lines = said_of_rows_apart(registry)
         assert {line.until for line in lines} == {str(later)}
         assert first.entry.request not in {line.request for line in lines}
 
@@ -170,14 +166,14 @@ class TestEndHold:
     def test_destroys_what_was_held(self, registry: Registry) -> None:
         hold(registry, PERSON, OTHER, until=str(UNTIL))
         before = count_releases(registry)
-        keys = aside_keys(registry, "all")
+        keys = keys_apart(registry, "all")
         receipt = ask(registry, "end-hold", PERSON)
         assert receipt.entry.outcome == "done" and not receipt.entry.certificates
         assert receipt.handling.destroyed == ("rows", "keys of rows")
         assert not receipt.handling.retained
         assert where(registry, PERSON) == {} and where(registry, OTHER) == HELD
         assert count_releases(registry) == before
-        assert not np.any(np.all(aside_keys(registry, "all") == keys, axis=1))
+        assert keys and keys_apart(registry, "all").isdisjoint(keys)
         assert np.array_equal(open_apart(registry, OTHER), features_of(OTHER))
         assert not ended(registry)  # by its day, that is: the request says it
         require_consistent(registry)
@@ -203,17 +199,18 @@ class TestEndByItself:
         set_clock(monkeypatch, UNTIL)
         registry.requests.apply()
         assert where(registry, PERSON) == HELD and not ended(registry)
-        keys = aside_keys(registry, "all")
+        keys = keys_apart(registry, "all")
         set_clock(monkeypatch, LATER)
         registry.requests.apply()
         assert where(registry, PERSON) == {} and where(registry, OTHER) == HELD
         assert ended(registry) == [first.entry.request]
-        # Each hold has a page of its own here, and one of them is another now.
-        same = np.all(aside_keys(registry, "all") == keys, axis=1)
-        assert same.tolist() == [False, True]
+        # Each hold has a key of its own here, and one of them is another now.
+        assert len(keys) == 2 and len(keys & keys_apart(registry, "all")) == 1
+        assert np.array_equal(open_apart(registry, OTHER), features_of(OTHER))
         registry.requests.apply()
         assert ended(registry) == [first.entry.request]  # said once
         set_clock(monkeypatch, LATER + timedelta(days=365))
+        registry.confirm_clock()
         registry.forget(["person 9"])
         assert ended(registry) == [first.entry.request, second.entry.request]
         require_retrained(registry, PERSON, OTHER, "person 9")
@@ -227,7 +224,7 @@ class TestEndByItself:
         registry.requests.accept([asked])
         set_clock(monkeypatch, LATER)
         registry.requests.apply()
-        assert registry.requests.status(asked.request).outcome == "nothing held"
+        assert registry.requests.status(asked.request).outcome == "nothing found"
         kinds = [
             type(one)
             for one in registry.ledger.entries()
@@ -253,27 +250,16 @@ class TestEndByItself:
     ) -> None:
         """The rows are deleted, and the process ends before the ledger says so."""
         receipt = hold(registry, PERSON, until=str(UNTIL))
-        keys = aside_keys(registry, "all")
+        keys = keys_apart(registry, "all")
         set_clock(monkeypatch, LATER)
-        real, calls = completion.finish_committed, 0
-
-        def die_at_the_second(*given: Any, **options: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == 2:
-                raise KeyboardInterrupt
-            return real(*given, **options)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(worker, "finish_committed", die_at_the_second)
-            with pytest.raises(KeyboardInterrupt):
-                registry.requests.apply()
+        with crash_at("finishing", nth=2):
+            registry.requests.apply()
         registry.close()
         with Registry.open(tmp_path / "registry") as again:
             assert where(again, PERSON) == {} and not ended(again)
             again.requests.apply()
             assert ended(again) == [receipt.entry.request]
-            assert not np.any(np.all(aside_keys(again, "all") == keys, axis=1))
+            assert keys and keys_apart(again, "all").isdisjoint(keys)
             require_consistent(again)
 
     def test_names_nobody(

@@ -13,32 +13,32 @@ import pytest
 from expunge.exceptions import InvalidInput
 from expunge.ledger import HoldEnded
 from expunge.registry import NewRows, Registry, Request
-from tests.apart import (
+from tests.registries import (
+    A_REQUEST,
     HELD,
     IN_USE,
     RESTRICTED,
-    features_of,
-    open_apart,
-    require_fitted_to,
-    rows_of,
-    where,
-)
-from tests.registries import (
-    A_REQUEST,
     ask,
     data,
+    features_of,
     hold,
+    open_apart,
     registry_at,
     require_consistent,
+    require_fitted_to,
     require_retrained,
+    rows_of,
     set_clock,
     today,
+    where,
 )
+from tests.thorough import either
 from tests.users import killed_at
 
 PERSON = "person 3"
 UNTIL = str(today() + timedelta(days=30))
-STRIDE = 3  # every third call to the system, another beginning for each right
+# Calls to the system from one kill to the next; each right begins at another.
+STRIDE = either(11, thorough=3)
 
 
 def corrected() -> dict[str, NewRows]:
@@ -160,6 +160,8 @@ def test_a_hold_that_ends_is_stated_once(
     with registry_at(template) as registry:
         prepare_held(registry)
     set_clock(monkeypatch, today() + timedelta(days=31))
+    with Registry.open(template) as registry:
+        registry.confirm_clock()  # it jumped
 
     def work(folder: Path) -> None:
         with Registry.open(folder) as registry:

@@ -21,6 +21,7 @@ from tests.lakes import (
     theta,
 )
 from tests.registries import A_REQUEST, ask, require_consistent
+from tests.thorough import either
 from tests.users import killed_at
 
 N_ROWS = 600
@@ -134,7 +135,8 @@ def _forget(folder: Path) -> None:
 def test_a_killed_fit_leaves_nothing_or_all(tmp_path: Path, lake: Path) -> None:
     columns, folder = make_lake(lake, N_ROWS), tmp_path / "registry"
     Registry.create(tmp_path / "made").close()
-    expected, place, n_fitted = retrained(columns), 0, 0
+    expected, without = retrained(columns), retrained(columns, PERSON)
+    place = n_fitted = 0
     while True:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(tmp_path / "made", folder)
@@ -146,10 +148,10 @@ def test_a_killed_fit_leaves_nothing_or_all(tmp_path: Path, lake: Path) -> None:
                 fit_lake(registry, lake)
             require_close(registry, "late", expected)
             registry.forget([PERSON])
-            require_close(registry, "late", retrained(columns, PERSON))
+            require_close(registry, "late", without)
         if not killed:
             break
-        place += 23
+        place += either(61, thorough=23)
     assert place > 40 and n_fitted > 1
 
 
@@ -167,7 +169,7 @@ def test_a_killed_request_is_applied_once(tmp_path: Path, lake: Path) -> None:
                 n_accepted += 1
                 receipt = registry.requests.receipt(A_REQUEST)
                 assert receipt is not None
-                assert check_receipt(receipt, registry.keys.public_pem()).stands
+                assert check_receipt(receipt, registry.keys.public_pem()).valid
                 require_close(registry, "late", retrained(columns, PERSON))
                 assert registry.status().models[0].number == 2
                 found = theta(registry, "late")
@@ -176,5 +178,5 @@ def test_a_killed_request_is_applied_once(tmp_path: Path, lake: Path) -> None:
                 require_close(registry, "late", retrained(columns))
         if not killed:
             break
-        place += 5
+        place += either(11, thorough=5)
     assert place > 20 and n_accepted > 2

@@ -3,9 +3,7 @@
 
 import random
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,21 +17,27 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.registry import Registry, Request, rebuild_journal
-from expunge.registry.answering.returning import JournalIncomplete
-from expunge.registry.context import Context
-from expunge.registry.recovery.replay import replay_journal
-from expunge.registry.statements import Statement
-from expunge.registry.storage import Journal
-from expunge.registry.storage.tables import read_mark
 from tests.registries import (
+    JournalIncomplete,
     by_name,
+    catch_up,
+    crash_at,
+    crash_with_a_line_in_the_journal_alone,
+    crash_with_a_statement_in_the_journal_alone,
     data,
     data_without,
     dump_of,
     estimator,
+    harm,
+    knows_its_journal,
+    lose_database,
+    marked_like,
     put_back,
     registry_at,
+    rename_in_journal,
     require_consistent,
+    skipped,
+    working,
 )
 
 ONE = "a" * 32
@@ -202,30 +206,20 @@ class TestAfterACrash:
         shutil.copytree(template, tmp_path / "backup")
         folder = Path(shutil.copytree(template, tmp_path / "registry"))
         with Registry.open(folder) as registry:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("expunge.registry.statements.write_mark", _killed)
-                with pytest.raises(KeyboardInterrupt):
-                    registry.requests.accept([Request(("person 2",), ONE)])
+            with crash_with_a_line_in_the_journal_alone():
+                registry.requests.accept([Request(("person 2",), ONE)])
         self.require_marked(folder)
         with Registry.open(folder) as registry:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(
-                    "expunge.registry.answering.completion.write_statement",
-                    _state_alone,
-                )
-                with pytest.raises(KeyboardInterrupt):
-                    registry.requests.apply()
+            with crash_with_a_statement_in_the_journal_alone():
+                registry.requests.apply()
         self.require_marked(folder)
         return folder
 
     def require_marked(self, folder: Path) -> None:
         """See that the database knows the whole journal, once it has caught up."""
         with Registry.open(folder) as registry:
-            with registry._context.hold_lock(1.0):
-                replay_journal(registry._context)
-            with registry._context.store.read() as connection:
-                mark = read_mark(connection)
-        assert mark.end == (folder / "journal").stat().st_size
+            catch_up(registry)
+            assert knows_its_journal(registry)
 
     def test_a_flipped_bit_is_noticed_without_the_mark_beside_it(
         self, recovered: Path
@@ -257,10 +251,10 @@ class TestOnPostgresql:
     ) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         with registry_at(folder, database_url) as registry:
-            dump = dump_of(registry._context.store)
+            dump = dump_of(registry)
             shutil.copytree(folder, backup)
             registry.forget(["person 2"], ONE)
-            put_back(registry._context.store, dump)
+            put_back(registry, dump)
         for damage in DAMAGES:
             content = damaged(folder, damage)
             for come_back in (Registry.open, lambda at: Registry.restore(at, backup)):
@@ -280,26 +274,15 @@ class TestRestoring:
         backup = folder.with_name("backup")
         shutil.copy(backup / "journal", folder)
         (folder / "journal.mark").unlink()
-        with Registry.open(backup) as other:
-            mark = other._context.journal.append([])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "expunge.registry.recovery.restore.read_mark", lambda connection: mark
-            )
+        with Registry.open(backup) as other, marked_like(other):
             with pytest.raises(LedgerCorrupt, match="signed head"):
                 Registry.restore(folder, backup)
 
     def test_says_when_it_cannot_know_who_was_forgotten(self, folder: Path) -> None:
         """A journal that tells of a completion and not of whom it was about."""
         backup = folder.with_name("backup")
-        journal = Journal(folder / "journal", folder / "journal.mark")
-        lines = [line for _, line in journal.read(0)]
-        for path in (journal.path, journal.mark_path, *folder.glob("expunge.db*")):
-            path.unlink()
-        for line in lines:
-            for one in line.get("accepted", ()):
-                one["id"] = one["id"].replace(ONE, "b" * 32)
-            journal.append([line])
+        rename_in_journal(folder, ONE, "b" * 32)
+        lose_database(folder)
         with pytest.raises(StoreFailed, match=r"who some completed requests \(1\)"):
             Registry.restore(folder, backup)
 
@@ -393,21 +376,19 @@ class TestTornBackups:
     """Copied file by file while the registry was in use, or damaged since."""
 
     @pytest.mark.parametrize(
-        "harm",
+        "how",
         [
-            "UPDATE releases SET certificate = CAST(x'ff00ff' AS TEXT)",
-            "UPDATE releases SET certificate = replace(certificate, '1', '2')",
-            "UPDATE entries SET text = replace(text, 'a', 'b') WHERE sequence = 1",
-            "UPDATE rows SET sealed = zeroblob(length(sealed)) WHERE subject = 7",
-            "DELETE FROM pages",
-            "UPDATE requests SET id = CAST(x'ff' AS TEXT)",
+            "a certificate that is no text",
+            "another certificate",
+            "another entry",
+            "rows of zeros",
+            "no pages of keys",
+            "a request without a name",
         ],
     )
-    def test_are_refused(self, folder: Path, harm: str) -> None:
+    def test_are_refused(self, folder: Path, how: str) -> None:
         backup = folder.with_name("backup")
-        with closing(sqlite3.connect(backup / "expunge.db")) as connection:
-            assert connection.execute(harm).rowcount > 0
-            connection.commit()
+        harm(backup, how)
         before = everything(folder)
         with pytest.raises(InvalidInput, match="take another one: nothing was"):
             Registry.restore(folder, backup)
@@ -426,26 +407,16 @@ class TestTornBackups:
 class TestKilledWhileRestoring:
     def test_leaves_nothing_behind_for_good(self, folder: Path) -> None:
         """Neither the staged database nor a draft outlives the next opening."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("expunge.registry.recovery.restore.replace_database", _killed)
-            patch.setattr("expunge.registry.recovery.backup.destroy", lambda path: None)
-            with pytest.raises(KeyboardInterrupt):
-                Registry.restore(folder, folder.with_name("backup"))
+        with (
+            skipped("destroying the copy of a backup"),
+            crash_at("replacing the database"),
+        ):
+            Registry.restore(folder, folder.with_name("backup"))
         drafts = [folder / ".expunge.db.new-wal", folder / "keys" / ".vault.json.new"]
         for path in drafts:
             path.write_bytes(b"secret")
         assert (folder / ".expunge.db.new").exists()
         with Registry.open(folder) as first:
-            with first._context.hold_lock(1.0):
+            with working(first):
                 Registry.open(folder).close()  # somebody is at work: nothing is touched
         assert not list(folder.rglob(".*"))
-
-
-def _killed(*arguments: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _state_alone(context: Context, statement: Statement) -> None:
-    """Write a statement to the journal, and crash before the commit."""
-    context.journal.append([statement.to_line()])
-    raise KeyboardInterrupt

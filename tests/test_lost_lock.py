@@ -4,84 +4,51 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
 
 from expunge.exceptions import Busy, ExpungeError, StoreFailed
-from expunge.ledger.documents import day_of
-from expunge.registry import Registry, Request, context, keys
-from expunge.registry.answering import accepting, completion, returning, worker
-from expunge.registry.storage import (
-    Checkpoints,
-    Journal,
-    Store,
-    engine,
-    releases_table,
-    requests_table,
-)
-from expunge.registry.storage.lock import ADVISORY
-from expunge.registry.storage.tables import TURN, write_metadata
+from expunge.registry import Registry, Request
 from tests.registries import (
+    before,
+    before_each,
     by_name,
+    crash_at,
     data_without,
     dump_of,
     estimator,
+    forget_loaded_models,
+    is_on_sqlite,
+    lose_lock,
+    lose_sessions,
     private_model_of,
     put_back,
+    read_only_server,
     registry_at,
     require_consistent,
+    set_patience,
+    without_fences,
+    working,
+    writing_in_turn,
 )
 
 ONE, OTHER = "a" * 32, "b" * 32
 REST = data_without("person 1", "person 2", "person 3")
-# Where a worker is overtaken: before it calls one of these, or right after.
-PLACES: dict[str, tuple[Any, str]] = {
-    "catching up": (worker, "replay_journal"),
-    "computing": (Checkpoints, "write"),
-    "committing": (worker, "commit_changes"),
-    "erasing": (Store, "erase_deleted"),
-    "destroying keys": (Checkpoints, "destroy_old"),
-    "stating": (completion, "write_statement"),
-}
-END_LOCK = text(
-    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
-    f"AND granted AND (classid::bigint << 32) + objid::bigint = {ADVISORY}"
+# Where a worker is overtaken.
+POINTS = (
+    "catching up",
+    "writing a checkpoint",
+    "committing",
+    "erasing",
+    "destroying keys",
+    "stating",
 )
-END_ALL = text(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
-
-
-def lose_lock(folder: Path, other: Registry, end: Any = END_LOCK) -> None:
-    """Take the lock from its holder, which does not notice."""
-    store = other._context.store
-    if store.dialect == "sqlite":
-        (folder / "worker.lock").unlink()
-        return
-    with store.engine.connect() as connection:
-        connection.execute(end)
-
-
-def overtake(
-    patch: pytest.MonkeyPatch, place: tuple[Any, str], act: Callable[[], object]
-) -> None:
-    """Do something right before a function is called for the first time."""
-    owner, name = place
-    real = getattr(owner, name)
-    acts: Iterator[Callable[[], object]] = iter([act])
-
-    def late(*arguments: Any, **options: Any) -> Any:
-        next(acts, lambda: None)()
-        return real(*arguments, **options)
-
-    patch.setattr(owner, name, late)
 
 
 @pytest.fixture
@@ -93,7 +60,7 @@ def folder(registry: Registry, tmp_path: Path) -> Path:
 
 
 class TestOvertaken:
-    @pytest.mark.parametrize("place", PLACES)
+    @pytest.mark.parametrize("place", POINTS)
     def test_while_forgetting(
         self, registry: Registry, folder: Path, place: str
     ) -> None:
@@ -101,17 +68,16 @@ class TestOvertaken:
         receipts: dict[str, str] = {}
 
         def second_works() -> None:
-            lose_lock(folder, second)
+            lose_lock(second)
             receipts[OTHER] = second.forget(["person 3"], OTHER)
 
-        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, PLACES[place], second_works)
+        with Registry.open(folder) as second, before(place, second_works):
             try:
                 receipts[ONE] = registry.forget(["person 2"], ONE)
             except ExpungeError as error:
                 assert isinstance(error, Busy | StoreFailed), error
         assert OTHER in receipts
-        if place == "computing":  # what was computed in vain must not stay
+        if place == "writing a checkpoint":  # what was computed in vain must not stay
             there = [path.name for path in (folder / "checkpoints").iterdir()]
             assert sum(name.startswith("all.") for name in there) == 1, there
         self.require_done(folder, receipts)
@@ -124,19 +90,21 @@ class TestOvertaken:
         registry = registry_at(folder, database_url)
         registry.forget(["person 1"])
         shutil.copytree(folder, tmp_path / "backup")
-        dump = dump_of(registry._context.store)
+        dump = dump_of(registry)
         receipts: dict[str, str] = {}
 
         def second_works() -> None:
-            lose_lock(folder, second, END_ALL)
+            lose_sessions(second)
             receipts[OTHER] = second.forget(["person 3"], OTHER)
 
-        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, (Journal, "lock_for_statement"), second_works)
+        with (
+            Registry.open(folder) as second,
+            before("locking the journal for a statement", second_works),
+        ):
             with pytest.raises((Busy, StoreFailed)):
                 registry.forget(["person 2"], ONE)
         self.require_done(folder, receipts)
-        put_back(registry._context.store, dump)
+        put_back(registry, dump)
         registry.close()
         with Registry.restore(folder, folder.with_name("backup")) as restored:
             assert restored.requests.receipt(OTHER) == receipts[OTHER]
@@ -151,35 +119,31 @@ class TestOvertaken:
         receipts: dict[str, str] = {}
 
         def second_works() -> None:
-            lose_lock(folder, second)
+            lose_lock(second)
             receipts[OTHER] = second.forget(["person 3"], OTHER)
 
-        steps: dict[str, tuple[tuple[Any, str], Callable[[], object]]] = {
+        steps: dict[str, tuple[str, Callable[[], object]]] = {
             "fit": (
-                (returning, "require_nobody_returns"),
+                "asking who may be in a fit",
                 lambda: registry.fit("third", estimator(), **by_name(REST)),
             ),
             "refit": (
-                (returning, "require_nobody_returns"),
+                "asking who may be in a fit",
                 lambda: registry.models.refit("half", estimator(), **by_name(REST)),
             ),
-            "remove": (
-                (releases_table, "newest_number"),
-                lambda: registry.models.remove("half"),
-            ),
+            "remove": ("finding a model", lambda: registry.models.remove("half")),
             "reanchor": (
-                (Checkpoints, "write"),
+                "writing a checkpoint",
                 lambda: registry.models.reanchor("all"),
             ),
             "ship": (
-                (Store, "write"),
+                "writing to the database",
                 lambda: registry.models.ship("all", tmp_path / "m.safetensors"),
             ),
-            "rotate": ((keys, "write_statement"), registry.keys.rotate_signing_key),
+            "rotate": ("stating a signing key", registry.keys.rotate_signing_key),
         }
-        place, step = steps[what]
-        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, place, second_works)
+        point, step = steps[what]
+        with Registry.open(folder) as second, before(point, second_works):
             with pytest.raises((Busy, StoreFailed)):
                 step()
         self.require_done(folder, receipts)
@@ -190,11 +154,13 @@ class TestOvertaken:
         """Another process tidies up while a rotation is about to be stated."""
 
         def second_works() -> None:
-            lose_lock(folder, second)
+            lose_lock(second)
             second.requests.apply()
 
-        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, (keys, "write_statement"), second_works)
+        with (
+            Registry.open(folder) as second,
+            before("stating a signing key", second_works),
+        ):
             with pytest.raises((Busy, StoreFailed)):
                 registry.keys.rotate_signing_key()
         self.require_done(folder, {})
@@ -207,8 +173,7 @@ class TestOvertaken:
         def tidy() -> None:
             max((folder / "keys").glob("signing-*.pem")).unlink()
 
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(patch, (keys, "write_statement"), tidy)
+        with before("stating a signing key", tidy):
             with pytest.raises(Busy, match="run the command again"):
                 registry.keys.rotate_signing_key()
         registry.keys.rotate_signing_key()
@@ -227,7 +192,7 @@ class TestOvertaken:
             assert set(known.values()) == {()}
             require_consistent(registry)
             final = {one: registry.requests.receipt(one) for one in (ONE, OTHER)}
-            sqlite = registry._context.store.dialect == "sqlite"
+            sqlite = is_on_sqlite(registry)
         assert not list(folder.rglob(".*"))
         if sqlite:
             with Registry.restore(folder, folder.with_name("backup")) as registry:
@@ -242,8 +207,7 @@ def test_a_request_refused_to_a_read_only_role_is_not_carried_out_later(
     with registry_at(folder, database_url) as registry:
         registry.forget(["person 1"])
         journal = (folder / "journal").read_bytes()
-        read_only(registry, "on")
-        with Registry.open(folder) as reader:
+        with read_only_server(registry), Registry.open(folder) as reader:
             assert reader.status().n_completed == 1
             changes: list[Callable[[], object]] = [
                 lambda: reader.forget(["person 2"], ONE),
@@ -256,7 +220,6 @@ def test_a_request_refused_to_a_read_only_role_is_not_carried_out_later(
                     change()
         assert (folder / "journal").read_bytes() == journal
         assert not (tmp_path / "m.safetensors").exists()
-        read_only(registry, "off")
     with Registry.open(folder) as registry:
         registry.requests.apply()
         assert registry.requests.find_models(["person 2"]) == {
@@ -265,33 +228,20 @@ def test_a_request_refused_to_a_read_only_role_is_not_carried_out_later(
         require_consistent(registry)
 
 
-def read_only(registry: Registry, value: str) -> None:
-    """Let all new sessions with a database read alone, or write again."""
-    connection = registry._context.store.engine.connect()
-    with connection.execution_options(isolation_level="AUTOCOMMIT") as session:
-        name = session.scalar(text("SELECT current_database()"))
-        setting = f"default_transaction_read_only = {value}"
-        session.exec_driver_sql(f'ALTER DATABASE "{name}" SET {setting}')
-
-
 def test_many_senders_of_one_request_all_get_its_status(
     registry: Registry, folder: Path
 ) -> None:
     """Each attempt to accept finds that somebody else was faster, several times."""
     asked = [Request((f"person {n}",), f"{n:032x}") for n in range(2, 7)]
-    real, senders = day_of, iter(asked[:-1])
-    with Registry.open(folder) as other, pytest.MonkeyPatch.context() as patch:
+    senders = iter(asked[:-1])
+    with Registry.open(folder) as other:
 
-        def meanwhile(time: int) -> str:
-            for one in senders:
-                patch.setattr(accepting, "day_of", real)
+        def meanwhile() -> None:
+            for one in islice(senders, 1):
                 other.requests.accept([one])
-                patch.setattr(accepting, "day_of", meanwhile)
-                break
-            return real(time)
 
-        patch.setattr(accepting, "day_of", meanwhile)
-        statuses = registry.requests.accept(asked)
+        with before_each("dating a request", meanwhile):
+            statuses = registry.requests.accept(asked)
     assert [one.request for one in statuses] == [one.request for one in asked]
     registry.requests.apply()
     require_consistent(registry)
@@ -307,8 +257,7 @@ def test_a_request_sent_under_a_new_key_is_the_same_request(
         second.keys.rotate_tag_key()
         second.requests.accept([asked])
 
-    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (accepting, "_accept_new"), second_sends)
+    with Registry.open(folder) as second, before("accepting", second_sends):
         (status,) = registry.requests.accept([asked])
     assert status.request == ONE and status.n_subjects == 1
 
@@ -325,11 +274,11 @@ def test_a_person_who_gets_another_tag_meanwhile_is_forgotten(
             second.keys.rotate_tag_key()
         second.models.refit("all", estimator(), **by_name(REST))
 
-    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
+    with Registry.open(folder) as second:
         if when == "before":
             second.keys.rotate_tag_key()
-        overtake(patch, (accepting, "_require_known"), second_fits)
-        receipt = json.loads(registry.forget([person], ONE))
+        with before("finding people", second_fits):
+            receipt = json.loads(registry.forget([person], ONE))
     assert [*receipt["entry"]["certificates"]] == ["all"]
     assert registry.requests.find_models([person]) == {person: ()}
 
@@ -337,10 +286,10 @@ def test_a_person_who_gets_another_tag_meanwhile_is_forgotten(
 def test_a_process_that_hangs_in_a_transaction_does_not_hold_up_others_for_ever(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "SESSION", ("lock_timeout=100",))
+    set_patience(monkeypatch, 0.1)
     with registry_at(tmp_path / "registry", database_url) as registry:
         with Registry.open(tmp_path / "registry") as second:
-            with registry._context.write_in_turn():
+            with writing_in_turn(registry):
                 with pytest.raises(Busy, match="another process holds the database"):
                     second.forget(["person 3"], OTHER)
             assert second.forget(["person 3"], OTHER)
@@ -354,10 +303,10 @@ def test_a_transaction_ends_with_the_session_that_holds_the_lock(
         with Registry.open(tmp_path / "registry") as second:
             with (
                 pytest.raises((Busy, StoreFailed)),
-                registry._context.hold_lock(5.0),
-                registry._context.write_in_turn(),
+                working(registry),
+                writing_in_turn(registry),
             ):
-                lose_lock(tmp_path / "registry", second)
+                lose_lock(second)
                 assert second.forget(["person 3"], OTHER)
             require_consistent(second)
         assert registry.forget(["person 4"], ONE)
@@ -372,8 +321,7 @@ def test_a_request_that_another_process_answers_meanwhile_is_found(
         with suppress(Busy):  # SQLite erases nothing while somebody still reads
             second.forget(["person 2"], ONE, wait=0.2)
 
-    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (accepting, "find_tags"), second_forgets)
+    with Registry.open(folder) as second, before("finding tags", second_forgets):
         receipt = registry.forget(["person 2"], ONE)
     assert receipt == registry.requests.receipt(ONE)
     require_consistent(registry)
@@ -386,22 +334,16 @@ def test_nothing_is_called_done_that_another_process_is_still_doing(
     registry.requests.accept([Request(("person 2",), ONE)])
 
     def second_applies() -> None:
-        lose_lock(folder, second)
-        with pytest.MonkeyPatch.context() as inner, suppress(KeyboardInterrupt):
-            inner.setattr(Store, "erase_deleted", interrupted)
+        lose_lock(second)
+        with crash_at("erasing"):
             second.requests.apply()
 
-    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (worker, "tidy_keys"), second_applies)
+    with Registry.open(folder) as second, before("tidying keys", second_applies):
         with pytest.raises((Busy, StoreFailed)):
             registry.requests.apply()
     registry.requests.apply()
     assert registry.requests.receipt(ONE) is not None
     require_consistent(registry)
-
-
-def interrupted(*arguments: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_what_fails_for_being_overtaken_is_told_as_such(
@@ -411,13 +353,15 @@ def test_what_fails_for_being_overtaken_is_told_as_such(
     folder = tmp_path / "registry"
 
     def second_works() -> None:
-        lose_lock(folder, second)
+        lose_lock(second)
         second.forget(["person 3"], OTHER)
 
     with registry_at(folder, database_url) as registry:
-        with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-            overtake(patch, (Checkpoints, "read"), second_works)
-            registry._context.cache.clear()
+        forget_loaded_models(registry)
+        with (
+            Registry.open(folder) as second,
+            before("reading a checkpoint", second_works),
+        ):
             with pytest.raises(Busy, match="another process took over"):
                 registry.forget(["person 2"], ONE)
         assert registry.forget(["person 2"], ONE)
@@ -430,12 +374,10 @@ def test_opening_while_another_process_works_asks_for_no_restore(
     """Between two looks a request is done, and the key of the first look is gone."""
     folder = tmp_path / "registry"
     with registry_at(folder, database_url) as registry:
-        with pytest.MonkeyPatch.context() as patch:
-            overtake(
-                patch,
-                (Checkpoints, "require_key"),
-                lambda: registry.forget(["person 3"], OTHER),
-            )
+        with before(
+            "finding the keys of checkpoints",
+            lambda: registry.forget(["person 3"], OTHER),
+        ):
             with Registry.open(folder) as second:
                 assert second.requests.receipt(OTHER) == registry.requests.receipt(
                     OTHER
@@ -456,13 +398,12 @@ def test_threads_of_one_registry_never_work_at_once(
             outcome.append("waited")
 
     def meanwhile() -> None:
-        lose_lock(folder, second)
+        lose_lock(second)
         thread = Thread(target=try_to_work)
         thread.start()
         thread.join()
 
-    with Registry.open(folder) as second, pytest.MonkeyPatch.context() as patch:
-        overtake(patch, (worker, "commit_changes"), meanwhile)
+    with Registry.open(folder) as second, before("committing", meanwhile):
         with suppress(StoreFailed):  # on PostgreSQL the work ends with the lock
             registry.forget(["person 2"], ONE)
     assert outcome == ["waited"]
@@ -473,7 +414,11 @@ def test_threads_of_one_registry_never_work_at_once(
 class TestRestoring:
     """The lock is lost on the way, and another process opens the registry."""
 
-    def test_anywhere(self, template: Path, tmp_path: Path) -> None:
+    def test_anywhere(
+        self, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The other one asks from within the restore, which cannot let go meanwhile.
+        set_patience(monkeypatch, 0.2)
         folder, latest = tmp_path / "registry", tmp_path / "latest"
         shutil.copytree(template, latest)
         with Registry.open(latest) as registry:
@@ -521,30 +466,10 @@ class TestRestoring:
         return next(left, -1) < 0
 
 
-def take_down_fences(patch: pytest.MonkeyPatch) -> None:
-    """Let a worker go on, in the store and in the journal, though it was overtaken."""
-    real = Journal.lock_for_statement
-
-    def take_turn(connection: Connection, before: str, *, after: str) -> None:
-        write_metadata(connection, TURN, value=after)
-
-    def write(connection: Connection, statement: Any, *, rows: Any, **_: Any) -> None:
-        connection.execute(statement, rows)
-
-    patch.setattr(context, "take_turn", take_turn)
-    for table in (requests_table, releases_table):
-        patch.setattr(table, "write_exactly", write)
-    patch.setattr(
-        Journal, "lock_for_statement", lambda self, since, known: real(self, self._end)
-    )
-    patch.setattr(context.Context, "_was_overtaken", lambda self: False)
-
-
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", POINTS)
 def test_without_turns_marks_and_sequences_still_hold(
     registry: Registry, folder: Path, place: str
 ) -> None:
     """No single fence stands alone: what one lets through, the next one stops."""
-    with pytest.MonkeyPatch.context() as patch:
-        take_down_fences(patch)
+    with without_fences():
         TestOvertaken().test_while_forgetting(registry, folder, place)

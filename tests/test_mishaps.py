@@ -2,49 +2,43 @@
 """Crashes, races and mistakes in a row: no request is lost, and nobody comes back."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy.exc import OperationalError
 
 from expunge.exceptions import (
     ExpungeError,
     InvalidInput,
     NeedsRestore,
     ScheduleExhausted,
-    StoreFailed,
 )
 from expunge.ledger import UnusableKey, check_receipt
-from expunge.registry import Registry, Request, statements
-from expunge.registry import keys as keys_module
-from expunge.registry.answering import completion, worker
-from expunge.registry.context import Context
-from expunge.registry.recovery.backup import require_sound_backup
-from expunge.registry.storage import Checkpoints, Journal, Store
+from expunge.registry import Registry, Request
 from tests.registries import (
     BUDGET,
+    after,
+    before,
     by_name,
+    crash_at,
+    crash_with_a_line_in_the_journal_alone,
     data,
     data_without,
     estimator,
+    lose_database,
     private_model_of,
     registry_at,
     require_consistent,
+    set_batch,
     work_without_lock,
 )
 
 # A person who is forgotten in these tests is not fitted again.
 REST = data_without("person 1", "person 2")
 ONE, OTHER = "a" * 32, "b" * 32
-
-
-class Crash(BaseException):
-    """The process is gone."""
 
 
 @pytest.fixture
@@ -64,29 +58,12 @@ def take_backup(folder: Path) -> None:
     shutil.copytree(folder, folder.with_name("backup"))
 
 
-def lose_database(folder: Path) -> None:
-    for path in folder.glob("expunge.db*"):
-        path.unlink()
-
-
-def crash(*arguments: object, **options: object) -> None:
-    raise Crash
-
-
-@contextmanager
-def crash_in(owner: Any, name: str) -> Iterator[None]:
-    """Crash where a function would have been called."""
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(owner, name, crash)
-        yield
-
-
 class TestRequestsThatOnlyTheJournalHas:
     """Promised to nobody; but a person did ask."""
 
     def half_accept(self, folder: Path, asked: Request) -> None:
         with Registry.open(folder) as registry:
-            with crash_in(statements, "write_mark"):
+            with crash_with_a_line_in_the_journal_alone():
                 registry.requests.accept([asked])
 
     @pytest.mark.parametrize("between", ["nothing", "fit", "refit", "rotate"])
@@ -119,25 +96,15 @@ class TestRequestsThatOnlyTheJournalHas:
             require_consistent(registry)
 
     def test_while_another_process_writes_the_ledger(
-        self, folder: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, backup: Path
     ) -> None:
         """One crashed after the journal; a second concludes; a backup is taken."""
         asked = Request(("person 2",), ONE)
-        erase, crashes = (
-            Store.erase_deleted,
-            iter([lambda: self.half_accept(folder, asked)]),
-        )
-
-        def meanwhile(self: Store, wait: float) -> None:
-            next(crashes, lambda: None)()
-            erase(self, wait)
-
-        with Registry.open(folder) as registry:
-            monkeypatch.setattr(Store, "erase_deleted", meanwhile)
+        meanwhile = before("erasing", lambda: self.half_accept(folder, asked))
+        with Registry.open(folder) as registry, meanwhile:
             registry.forget(["person 5"])
             take_backup(folder)
             receipt = registry.forget(["person 2"], ONE)
-        monkeypatch.undo()
         lose_database(folder)
         with Registry.restore(folder, backup) as registry:
             assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
@@ -150,18 +117,10 @@ class TestRequestsThatOnlyTheJournalHas:
         """One crashed after the journal, between two batches of a second."""
         requests = [Request((f"person {i}",)) for i in (5, 6)]
         asked = Request(("person 2",), ONE)
-        states = statements.write_statement
-
-        def state_before(context: Context, statement: statements.Statement) -> None:
-            if next(firsts, False):
-                self.half_accept(folder, asked)
-            states(context, statement)
-
-        firsts = iter([True])
-        with Registry.open(folder) as registry:
+        meanwhile = before("stating", lambda: self.half_accept(folder, asked))
+        with Registry.open(folder) as registry, meanwhile:
             registry.requests.accept(requests)
-            monkeypatch.setattr(worker, "BATCH", 1)
-            monkeypatch.setattr(completion, "write_statement", state_before)
+            set_batch(monkeypatch, 1)
             registry.requests.apply()
             registry.requests.apply()
             assert registry.requests.status(ONE).stage == "completed"
@@ -186,7 +145,7 @@ class TestRestoring:
         self, folder: Path, backup: Path
     ) -> None:
         with Registry.open(folder) as registry:
-            with crash_in(Store, "erase_deleted"):
+            with crash_at("erasing"):
                 registry.forget(["person 2"], ONE)
             left = registry.models.ship("all", folder.with_name("model.safetensors"))
         lose_database(folder)
@@ -233,21 +192,13 @@ class TestRestoring:
             assert [registry.requests.receipt(f"{n:032x}") for n in (1, 2)] == receipts
             require_consistent(registry)
 
-    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+    @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
     def test_of_a_backup_from_the_middle_of_a_fit(
-        self, folder: Path, backup: Path, after: bool
+        self, folder: Path, backup: Path, late: bool
     ) -> None:
         """It has the model, and its ledger does not say so yet."""
-        write = Journal._write
-
-        def crash_here(self: Journal, *arguments: Any) -> None:
-            if after:
-                write(self, *arguments)
-            raise Crash
-
-        with Registry.open(folder) as registry, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Journal, "_write", crash_here)
-            with pytest.raises(Crash):
+        with Registry.open(folder) as registry:
+            with crash_at("writing lines of the journal", after=late):
                 registry.models.refit("half", estimator(), **by_name(REST))
         take_backup(folder)
         with Registry.open(folder) as registry:
@@ -366,28 +317,19 @@ class TestAnOldDatabase:
 class TestOvertaken:
     """As when a session with PostgreSQL broke, and another process got the lock."""
 
-    @pytest.mark.parametrize(
-        ("owner", "name"), [(Checkpoints, "write"), (Checkpoints, "destroy_old")]
-    )
-    def test_a_worker_harms_nothing(
-        self, folder: Path, owner: type, name: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        real = getattr(owner, name)
+    @pytest.mark.parametrize("point", ["writing a checkpoint", "destroying keys"])
+    def test_a_worker_harms_nothing(self, folder: Path, point: str) -> None:
         overtaken: list[bool] = []
 
-        def late(*arguments: Any, **named: Any) -> Any:
-            if not overtaken:
-                overtaken.append(True)
-                second.requests.accept([Request(("person 3",), OTHER)])
-                work_without_lock(second)
-            return real(*arguments, **named)
+        def overtake() -> None:
+            overtaken.append(True)
+            second.requests.accept([Request(("person 3",), OTHER)])
+            work_without_lock(second)
 
         with Registry.open(folder) as first, Registry.open(folder) as second:
             first.requests.accept([Request(("person 2",), ONE)])
-            monkeypatch.setattr(owner, name, late)
-            with suppress(ExpungeError):
+            with before(point, overtake), suppress(ExpungeError):
                 first.requests.apply()
-            monkeypatch.undo()
         assert overtaken
         with Registry.open(folder) as registry:
             registry.forget(["person 4"])
@@ -400,18 +342,20 @@ class TestOvertaken:
 
 
 class TestKeys:
-    @pytest.mark.parametrize("name", ["replace_file", "destroy"])
+    @pytest.mark.parametrize(
+        "point", ["publishing a signing key", "destroying a signing key"]
+    )
     def test_a_crash_while_rotating_is_made_up_for(
-        self, folder: Path, name: str
+        self, folder: Path, point: str
     ) -> None:
         with Registry.open(folder) as registry:
-            with crash_in(keys_module, name):
+            with crash_at(point):
                 registry.keys.rotate_signing_key()
         with Registry.open(folder) as registry:
             receipt = registry.forget(["person 2"])
             pem = registry.keys.public_pem()
         published = (folder / "public.pem").read_text()
-        assert published == pem and check_receipt(receipt, published).stands
+        assert published == pem and check_receipt(receipt, published).valid
         keys = sorted(path.name for path in (folder / "keys").glob("signing-*"))
         assert keys == ["signing-1.pem"]  # the old secret one is destroyed
 
@@ -455,7 +399,7 @@ def test_the_order_of_people_does_not_make_another_request(folder: Path) -> None
 def test_a_key_of_tags_is_noted_before_it_tags_anybody(folder: Path) -> None:
     """Rotating was killed between the file and the note."""
     with Registry.open(folder) as registry:
-        with crash_in(keys_module, "write_tag_key_ids"):
+        with crash_at("noting a tag key"):
             registry.keys.rotate_tag_key()
         registry.fit("third", estimator(), **by_name(REST))
     (folder / "keys" / "tags-1").unlink()
@@ -464,43 +408,16 @@ def test_a_key_of_tags_is_noted_before_it_tags_anybody(folder: Path) -> None:
 
 
 def test_a_tag_key_may_be_rotated_while_another_process_opens(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
 ) -> None:
     """The id that the store records must not be newer than the files that were read."""
     with Registry.open(folder) as registry:
-        rotations = iter([registry.keys.rotate_tag_key])
+        rotations: list[bool] = []
 
-        def followed_by_a_rotation(real: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*arguments: Any) -> Any:
-                found = real(*arguments)
-                for rotate in rotations:
-                    rotate()
-                return found
+        def rotate() -> None:
+            rotations.append(True)
+            registry.keys.rotate_tag_key()
 
-            return call
-
-        for name in ("_read_tag_key_ids", "read_tag_keys"):
-            real = getattr(keys_module, name)
-            monkeypatch.setattr(keys_module, name, followed_by_a_rotation(real))
-        Registry.open(folder).close()
-        assert not list(rotations)
-
-
-@pytest.mark.parametrize(
-    ("dialect", "told"), [("postgresql", StoreFailed), ("sqlite", InvalidInput)]
-)
-def test_a_server_that_fails_says_nothing_of_a_backup(
-    dialect: str, told: type[Exception]
-) -> None:
-    class Failing:
-        @contextmanager
-        def read(self) -> Iterator[None]:
-            raise StoreFailed("it is down") from OperationalError("", {}, Exception())
-            yield
-
-    store = Failing()
-    store.dialect = dialect  # type: ignore[attr-defined]
-    context: Any = SimpleNamespace(store=store)
-    sealed: Any = None
-    with pytest.raises(told, match="it is down"):
-        require_sound_backup(context, sealed)
+        with after("finding the keys of tags", rotate):
+            Registry.open(folder).close()
+        assert rotations

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """New rows of a rectification wait, are used, or are gone, whatever happens."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,18 @@ import numpy as np
 import pytest
 
 from expunge.exceptions import InvalidInput
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.registry import NewRows, Registry, Request
-from expunge.registry.answering import cancelling, completion, pending_rows, worker
-from expunge.registry.answering.pending_rows import MARK
-from expunge.registry.context import Paths
-from tests.registries import data, estimator, registry_at
+from tests.registries import (
+    before_each,
+    crash_at,
+    data,
+    estimator,
+    keys_of_new_rows,
+    make_key_of_new_rows,
+    private_model_of,
+    registry_at,
+)
 
 ONE = "person 1"
 
@@ -35,33 +40,13 @@ def rectify(person: str = ONE) -> Request:
     return Request((person,), right="rectify", rows={"all": new_rows()})
 
 
-def keys_of_new_rows(registry: Registry) -> list[str]:
-    kept = json.loads(registry._context.paths.vault.read_text())["keys"]
-    return [name for name in kept if name.startswith(MARK)]
-
-
-class Killed(BaseException):
-    """A process was."""
-
-
 class TestKeys:
     """Of new rows: none outlives its request, whatever is killed."""
 
-    @pytest.fixture
-    def killed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let processes end before they destroy keys of new rows."""
-
-        def end(*given: object) -> None:
-            raise Killed
-
-        monkeypatch.setattr(cancelling, "destroy_pending_keys", end)
-
-    def test_of_a_request_that_was_cancelled(
-        self, registry: Registry, killed: None
-    ) -> None:
+    def test_of_a_request_that_was_cancelled(self, registry: Registry) -> None:
         asked = rectify()
         registry.requests.accept([asked])
-        with pytest.raises(Killed):
+        with crash_at("destroying keys of new rows"):
             registry.requests.cancel(asked.request)
         assert keys_of_new_rows(registry)
         registry.requests.apply()
@@ -69,9 +54,7 @@ class TestKeys:
 
     def test_of_a_request_that_was_never_accepted(self, registry: Registry) -> None:
         asked = rectify()
-        pending_rows.seal_new_rows(
-            registry._context, asked.request, rows={"all": b"rows"}
-        )
+        make_key_of_new_rows(registry, asked.request)
         assert keys_of_new_rows(registry)
         registry.requests.apply()
         assert not keys_of_new_rows(registry)
@@ -91,7 +74,7 @@ class TestKeys:
         asked = rectify()
         registry.requests.accept([asked])
         registry.models.reanchor("half")  # as everything does that holds the lock
-        assert keys_of_new_rows(registry) == [MARK + asked.request]
+        assert keys_of_new_rows(registry) == [asked.request]
 
 
 class TestLostRows:
@@ -137,8 +120,7 @@ class TestLostRows:
         restored.requests.accept([asked])
         restored.requests.apply()
         assert restored.requests.status(asked.request).outcome == "done"
-        with restored._context.hold_lock(1.0):
-            model = restored._context.load_model("all").private
+        model = private_model_of(restored, "all")
         X, y, owners = data()
         stay = [row for row, owner in enumerate(owners) if owner != ONE]
         new = new_rows()
@@ -159,25 +141,20 @@ class TestLostRows:
 
 
 def test_a_backup_from_between_has_the_new_rows(
-    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, tmp_path: Path
 ) -> None:
     """It was taken after a rectification was applied, and before it was completed."""
-    real = completion.finish_committed
+    asked = rectify()
 
-    def copy_first(*given: Any, **options: Any) -> Any:
-        if not (tmp_path / "backup").exists() and registry.status().pending:
-            shutil.copytree(tmp_path / "registry", tmp_path / "backup")
-        return real(*given, **options)
+    def copy_if_applied() -> None:
+        if registry.requests.status(asked.request).stage == "applied":
+            if not (tmp_path / "backup").exists():
+                shutil.copytree(tmp_path / "registry", tmp_path / "backup")
 
-    registry.requests.accept([rectify()])
-    calls, either = iter(range(9)), (real, copy_first)
-    monkeypatch.setattr(
-        worker,
-        "finish_committed",
-        lambda *given, **options: either[next(calls) > 0](*given, **options),
-    )
-    registry.requests.apply()
+    registry.requests.accept([asked])
+    with before_each("finishing", copy_if_applied):
+        registry.requests.apply()
     registry.close()
-    assert Paths(tmp_path / "backup").vault.exists()
+    assert (tmp_path / "backup").exists()
     with Registry.restore(tmp_path / "registry", tmp_path / "backup") as restored:
         assert restored.requests.find_models([ONE])[ONE] == ("all", "half")

@@ -8,12 +8,15 @@ import pytest
 
 from expunge.exceptions import OlderSchema
 from expunge.registry import Registry
-from expunge.registry.storage.tables import NEWEST, upgrade_tables
 from expunge.rights import Identifier
-from tests.older import make_older
-from tests.registries import registry_at, require_consistent
+from tests.registries import (
+    VERSIONS,
+    make_older,
+    registry_at,
+    require_consistent,
+    upgrade,
+)
 
-VERSIONS = [f"{number:04d}" for number in range(1, int(NEWEST))]
 ADA = Identifier("email", "ada@example.org")
 
 
@@ -22,7 +25,7 @@ def test_registry(tmp_path: Path, registry_url: str | None, version: str) -> Non
     folder = tmp_path / "registry"
     with registry_at(folder, registry_url) as registry:
         registry.forget(["person 3"])
-        make_older(registry._context.store, version)
+        make_older(registry, version)
     with pytest.raises(OlderSchema, match=f"schema {version} .* run expunge init"):
         Registry.open(folder)
     with Registry.create(folder, url=registry_url) as registry:
@@ -36,9 +39,9 @@ def test_registry(tmp_path: Path, registry_url: str | None, version: str) -> Non
 def test_backup(tmp_path: Path, version: str) -> None:
     folder, backup = tmp_path / "registry", tmp_path / "backup"
     with registry_at(folder) as registry:
-        make_older(registry._context.store, version)
+        make_older(registry, version)
         shutil.copytree(folder, backup)
-        upgrade_tables(registry._context.store)
+        upgrade(registry)
         registry.aliases.add([("person 3", ADA)])
         registry.forget(["person 3"])
     with Registry.restore(folder, backup) as registry:

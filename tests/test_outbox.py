@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
@@ -18,14 +18,13 @@ from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from expunge.registry import Callback, Delivery, Registry, Request
-from expunge.registry.delivery import DAY, PATIENCE, SECOND
 from expunge.service.outbound import Message, Outbox, Policy
 from expunge.service.outbound.outbox import NOT_COMPOSED
 from expunge.service.outbound.sending import Network
-from expunge.service.windows import ShownRequest, Window, Windows
+from expunge.service.windows import ShownRequest, Windows, format_moment
 from tests.opendsr_service import Clock
 from tests.receivers import Answer, Received, Receiver, receiving
-from tests.registries import registry_at
+from tests.registries import DAY, PATIENCE, SECOND, Window, folder_of, registry_at
 from tests.test_deliveries import counts
 
 WINDOWS = Windows(900)
@@ -46,6 +45,7 @@ class Bench:
     registry: Registry
     receiver: Receiver
     clock: Clock
+    windows: Windows = WINDOWS
 
     def outbox(self, *receivers: Receiver) -> Outbox:
         """Return an outbox that may call these receivers."""
@@ -54,7 +54,7 @@ class Bench:
         return Outbox(
             self.registry,
             policy,
-            windows=WINDOWS,
+            windows=self.windows,
             composers={"opendsr": compose},
             network=LOCAL,
         )
@@ -62,11 +62,11 @@ class Bench:
     @property
     def window(self) -> Window:
         """The window that is open."""
-        return WINDOWS.at(self.clock.time)
+        return self.windows.at(self.clock.time)
 
     def file(self, *paths: str, person: str = "person 1") -> str:
         """Send a request with callbacks to the receiver."""
-        asked = Request((person,))
+        asked = Request((person,), window=self.windows.seconds)
         self.registry.deliveries.add_callbacks(
             [Callback(asked.request, self.url(path), "opendsr") for path in paths]
         )
@@ -143,7 +143,7 @@ class TestCallbacks:
     ) -> None:
         bench.file("/a")
         window = bench.window
-        bench.registry.requests.apply()
+        bench.registry.requests.apply(before=window.close)
         assert bench.tell(window.close - 1) == []
         assert bench.tell(window.close) == ["in_progress"]
         assert bench.tell(window.answer) == ["completed"]
@@ -158,7 +158,7 @@ class TestCallbacks:
     def test_after_a_pause_the_last_state_is_told_alone(self, bench: Bench) -> None:
         bench.file("/a")
         window = bench.window
-        bench.registry.requests.apply()
+        bench.registry.requests.apply(before=window.close)
         assert bench.tell(window.answer + DAY) == ["completed"]
 
     def test_a_state_that_failed_is_overtaken_by_the_last(self, bench: Bench) -> None:
@@ -219,6 +219,58 @@ class TestCallbacks:
         assert bench.tell(bench.window.close) == ["in_progress"] * 8
 
 
+class TestChangedWindows:
+    """What was promised holds, whatever the setting is by then."""
+
+    @pytest.mark.parametrize("when", ["pending", "closed", "applied", "queued"])
+    @pytest.mark.parametrize(
+        ("before", "after"), [(900, 60), (900, 1), (900, 86_400), (60, 900)]
+    )
+    def test_nothing_is_lost_or_told_at_another_moment(
+        self, fitted: Bench, before: int, after: int, when: str
+    ) -> None:
+        fitted.registry.deliveries.add_endpoint(
+            fitted.url("/hook"), ["request.completed"]
+        )
+        fitted.windows = Windows(before)
+        fitted.clock.time += 5 * SECOND
+        window = fitted.window
+        asked = [fitted.file(f"/{n}", person=f"person {n}") for n in range(3)]
+        steps: dict[str, Callable[[], object]] = {
+            "pending": lambda: fitted.tell(),
+            "closed": lambda: fitted.tell(window.close),
+            "applied": fitted.registry.requests.apply,
+            "queued": lambda: fitted.tell(window.answer - 1),
+        }
+        for name, step in steps.items():
+            step()
+            if name == when:
+                fitted.windows = Windows(after)
+        told = [states(one) for one in fitted.receiver.received]
+        assert told == ["in_progress"] * 3
+        fitted.tell(window.answer)
+        found = [states(one) for one in fitted.receiver.received[3:]]
+        assert sorted(found) == ["completed"] * 3 + ["request.completed"] * 3
+        bodies = [json.loads(one.body) for one in fitted.receiver.received[3:]]
+        data = [one["data"] for one in bodies if "data" in one]
+        assert sorted(one["request"] for one in data) == sorted(asked)
+        assert {(one["received"], one["answered"]) for one in data} == {
+            (format_moment(window.start), format_moment(window.answer))
+        }
+        assert fitted.tell(window.answer + DAY) == []
+
+    def test_a_command_has_no_window(self, fitted: Bench) -> None:
+        """Its answer is told at the next moment of answers that there is then."""
+        fitted.registry.deliveries.add_endpoint(fitted.url(), ["request.completed"])
+        fitted.clock.time += 5 * SECOND
+        fitted.registry.forget(["person 1"])
+        assert fitted.tell() == []
+        moment = fitted.windows.next_answer(fitted.clock.time)
+        fitted.windows = Windows(60)
+        assert fitted.tell(moment - 1) == []
+        assert fitted.tell(moment) == ["request.completed"]
+
+
 class TestWebhooks:
     def test_a_receiver_can_verify_them(self, bench: Bench) -> None:
         bench.clock.time = round(time() * SECOND)  # the verifier has a clock of its own
@@ -271,7 +323,7 @@ class TestWebhooks:
         known = fitted.file(person="person 1")
         stranger = fitted.file(person="stranger")
         window = fitted.window
-        fitted.registry.requests.apply()
+        fitted.registry.requests.apply(before=window.close)
         fitted.tell(window.answer)
         known_body, stranger_body = (
             next(one for one in fitted.receiver.received if id_.encode() in one.body)
@@ -363,7 +415,7 @@ class TestSending:
         for i in range(60):
             bench.file(f"/{i}")
         bench.clock.time = bench.window.close
-        with Registry.open(bench.registry._context.paths.folder) as other:
+        with Registry.open(folder_of(bench.registry)) as other:
             elsewhere = Bench(other, bench.receiver, bench.clock)
             outboxes = bench.outbox(), elsewhere.outbox()
             for outbox in outboxes:
@@ -388,7 +440,7 @@ class TestSending:
             return Answer(204)
 
         bench.receiver.answer = kill
-        folder = str(bench.registry._context.paths.folder)
+        folder = str(folder_of(bench.registry))
         words = [sys.executable, "-c", SENDER, folder, str(bench.receiver.port)]
         child.append(subprocess.Popen([*words, str(bench.clock.time)]))
         arrived.set()

@@ -15,15 +15,21 @@ import pytest
 from expunge.cli.common import describe_deadline
 from expunge.ledger import RequestCompleted, Restored, check_receipt
 from expunge.ledger.documents import DAY
-from expunge.registry import Registry, Request, context
+from expunge.registry import Registry, Request
 from tests.calling import call
-from tests.registries import A_REQUEST, registry_at, require_consistent
+from tests.registries import (
+    A_REQUEST,
+    registry_at,
+    releases_of,
+    require_consistent,
+    run_clock,
+)
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 LATE = datetime(2025, 3, 1, 23, 59, 59, 900_000, tzinfo=UTC)
 # Larger than any count in a small registry, smaller than a time in any unit.
 LARGEST_COUNT = 10**6
-TIME_OF_DAY = re.compile(r"\d:\d\d|\d{4}-\d\d-\d\d[T ]\d")
+TIME_OF_DAY = re.compile(r"(?<!\d)([01]?\d|2[0-3]):\d\d|\d{4}-\d\d-\d\d[T ]\d")
 
 
 @dataclass
@@ -35,7 +41,7 @@ class Clock:
 
     def __call__(self) -> int:
         self.time += self.step
-        return 1_000_000 * self.time
+        return self.time
 
 
 def milliseconds(moment: datetime) -> int:
@@ -46,7 +52,7 @@ def milliseconds(moment: datetime) -> int:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return the clock of all registries, at noon."""
     clock = Clock(milliseconds(NOON))
-    monkeypatch.setattr(context, "time_ns", clock)
+    run_clock(monkeypatch, clock)
     return clock
 
 
@@ -188,7 +194,7 @@ class TestDaysFollowOneAnother:
         assert status.completed == status.accepted + 200
         require_consistent(registry)
 
-    @pytest.mark.parametrize("back", [1000, 3 * 24 * 60 * 60 * 1000])
+    @pytest.mark.parametrize("back", [1000, 16 * 60 * 60 * 1000])
     def test_the_clock_is_set_back(
         self, registry: Registry, clock: Clock, back: int
     ) -> None:
@@ -235,11 +241,8 @@ class TestPrivateClockIsKept:
             assert restored.requests.status(A_REQUEST) == before
             assert restored.requests.status(asked.request) == waiting
             assert (before.completed or 0) % 1000
-            with restored._context.store.read() as connection:
-                lost = "SELECT made, superseded FROM releases WHERE number = 3"
-                times = {
-                    time for line in connection.exec_driver_sql(lost) for time in line
-                }
+            lost = [one for one in releases_of(restored) if one.number == 3]
+            times = {time for one in lost for time in (one.made, one.superseded)}
             assert before.completed in times
             note = next(e for e in restored.ledger.entries() if isinstance(e, Restored))
             assert (note.taken, note.day) == ("2025-03-01", "2025-03-02")

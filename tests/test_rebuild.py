@@ -4,14 +4,11 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 
 from expunge.exceptions import (
     ExpungeError,
@@ -20,13 +17,21 @@ from expunge.exceptions import (
     StoreFailed,
 )
 from expunge.registry import Registry, Request, rebuild_journal
-from expunge.registry import statements as statements_module
-from expunge.registry.answering import completion
-from expunge.registry.recovery import replay as recovery
-from tests.registries import dump_of, put_back, registry_at, require_consistent
+from tests.registries import (
+    after,
+    crash_at,
+    crash_with_a_line_in_the_journal_alone,
+    dump_of,
+    failing_at,
+    put_back,
+    registry_at,
+    require_consistent,
+)
+from tests.thorough import either
 from tests.users import killed_at
 
 ONE, OTHER = "a" * 32, "b" * 32
+DAMAGES = ["flipped", "cut", "missing", "ahead"]
 MANY = [Request((f"person {i}",)) for i in range(31, 56)]
 
 
@@ -59,10 +64,6 @@ def folder(template: Path, tmp_path: Path) -> Path:
     with Registry.open(folder) as registry:
         registry.forget(["person 2"], ONE)
     return folder
-
-
-def interrupt(*arguments: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_a_withdrawal_survives(folder: Path, tmp_path: Path) -> None:
@@ -153,14 +154,14 @@ class TestAnOlderDatabase:
     def test_comes_back_on_postgresql(self, tmp_path: Path, database_url: str) -> None:
         folder, backup = tmp_path / "registry", tmp_path / "backup"
         with registry_at(folder, database_url) as registry:
-            dump = dump_of(registry._context.store)
+            dump = dump_of(registry)
             shutil.copytree(folder, backup)
             receipt = registry.forget(["person 2"], ONE)
         journal = folder / "journal"
         journal.write_bytes(journal.read_bytes()[:-9])
         assert rebuild_journal(folder) == 0
         with Registry.open(folder) as registry:
-            put_back(registry._context.store, dump)
+            put_back(registry, dump)
         with pytest.raises(NeedsRestore):
             Registry.open(folder)
         with Registry.restore(folder, backup) as registry:
@@ -173,8 +174,7 @@ def test_a_request_that_is_not_completed_yet_counts(folder: Path) -> None:
     """It was killed before its statement, and the line with its people is lost."""
     with Registry.open(folder) as registry:
         registry.requests.accept([Request(("person 3",))])
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(completion, "write_statement", interrupt)
+        with crash_at("stating"):
             registry.requests.apply()
     journal = folder / "journal"
     *lines, _ = journal.read_bytes().splitlines(keepends=True)
@@ -218,19 +218,13 @@ class TestAnOlderMark:
 
 
 class TestAFullDisk:
-    def test_leaves_no_draft(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_leaves_no_draft(self, folder: Path) -> None:
         flip(folder / "journal")
-
-        def no_room(*arguments: object) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr("expunge.registry.storage.journal.sync_folder", no_room)
-        with pytest.raises(StoreFailed, match="make room"):
-            rebuild_journal(folder)
+        no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with failing_at("placing a new journal", no_room):
+            with pytest.raises(StoreFailed, match="make room"):
+                rebuild_journal(folder)
         assert not hidden(folder)
-        monkeypatch.undo()
         rebuild_journal(folder)
         Registry.open(folder).close()
 
@@ -246,22 +240,20 @@ class TestOthersAtWork:
 
     def test_a_request_accepted_meanwhile_is_in_the_new_one(self, folder: Path) -> None:
         """It waits, or comes first; either way it is in both, and survives a loss."""
-        real = recovery._missing_lines
         waiting = Request(("person 7",), OTHER)
 
-        def missing_lines(connection: Connection, lines: Any) -> Iterator[Any]:
-            yield from list(real(connection, lines))
+        def send() -> None:
             sender.start()
             sender.join(0.3)
 
-        with Registry.open(folder) as first, pytest.MonkeyPatch.context() as patch:
+        with Registry.open(folder) as first:
             sender = Thread(target=lambda: first.requests.accept([waiting]))
             with Registry.open(folder) as second:
                 second.requests.accept([Request(("person 5",))])
             journal = folder / "journal"
             journal.write_bytes(journal.read_bytes()[:-9])
-            patch.setattr(recovery, "_missing_lines", missing_lines)
-            rebuild_journal(folder)
+            with after("finding lines for a new journal", send):
+                rebuild_journal(folder)
             sender.join()
             assert first.requests.status(OTHER).stage == "accepted"
         for path in folder.glob("expunge.db*"):
@@ -271,9 +263,12 @@ class TestOthersAtWork:
 
 
 class TestKilled:
-    """At every call to the system, by a signal that nobody can catch."""
+    """At calls to the system, by a signal that nobody can catch.
 
-    @pytest.mark.parametrize("damage", ["flipped", "cut", "missing", "ahead"])
+    Each damage begins at another call, so that together they come to all of them.
+    """
+
+    @pytest.mark.parametrize("damage", DAMAGES)
     def test_anywhere_while_it_is_rebuilt(
         self, folder: Path, tmp_path: Path, damage: str
     ) -> None:
@@ -290,7 +285,7 @@ class TestKilled:
         else:
             flip(journal)
         latest = Path(shutil.copytree(folder, tmp_path / "latest"))
-        place = 0
+        place = either(DAMAGES.index(damage), thorough=0)
         while killed_at(place, partial(rebuild_journal, folder)):
             self.go_on(folder)
             with Registry.open(folder) as registry:
@@ -302,15 +297,11 @@ class TestKilled:
             assert not hidden(folder)
             shutil.rmtree(folder)
             shutil.copytree(latest, folder)
-            place += 1
+            place += either(len(DAMAGES), thorough=1)
         assert place > 15
 
     def accept_in_the_journal_alone(self, registry: Registry) -> None:
-        def crash(*arguments: object) -> None:
-            raise KeyboardInterrupt
-
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(statements_module, "write_mark", crash)
+        with crash_with_a_line_in_the_journal_alone():
             registry.requests.accept([Request(("person 8",))])
 
     def go_on(self, folder: Path) -> None:

@@ -29,7 +29,7 @@ from expunge.ledger import (
     RequestCompleted,
     check_receipt,
 )
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.registry import Registry, Request
 from tests.registries import (
@@ -38,8 +38,10 @@ from tests.registries import (
     by_name,
     data,
     estimator,
+    overlooked_request,
     private_model_of,
     registry_at,
+    releases_of,
     require_consistent,
     retrained,
 )
@@ -117,16 +119,8 @@ class TestForgetting:
     ) -> None:
         late = Request(("person 1",))
         registry.requests.accept([late])
-        with registry._context.store.write() as connection:
-            # As if it had been accepted while another process applied the first one.
-            connection.exec_driver_sql(
-                "UPDATE requests SET stage = 'held' WHERE id = '" + late.request + "'"
-            )
-        registry.forget(["person 1"])
-        with registry._context.store.write() as connection:
-            connection.exec_driver_sql(
-                "UPDATE requests SET stage = 'accepted' WHERE stage = 'held'"
-            )
+        with overlooked_request(registry, late.request):
+            registry.forget(["person 1"])
         registry.requests.apply()
         receipt = registry.requests.receipt(late.request)
         assert receipt is not None and json.loads(receipt)["certificates"] == {}
@@ -229,7 +223,6 @@ class TestRefusals:
             registry.model,
             registry.models.record,
             registry.models.case,
-            registry.models.plan,
             lambda name: registry.models.ship(name, "x.safetensors"),
         ]
         for call in calls:
@@ -271,11 +264,10 @@ class TestReleases:
     ) -> None:
         registry.forget(["person 3"])
         registry.forget(["person 4"])
-        with registry._context.store.read() as connection:
-            query = "SELECT number, superseded, content FROM releases ORDER BY number"
-            lines = connection.exec_driver_sql(query + ", model").all()
-        for number, superseded, content in lines:
-            assert (superseded is None) == (content is not None) == (number == 3)
+        releases = releases_of(registry)
+        assert len(releases) == 6
+        for one in releases:
+            assert (one.superseded is None) == one.has_content == (one.number == 3)
         chain = [
             e for e in registry.ledger.entries() if isinstance(e, ReleasesSuperseded)
         ]
@@ -334,7 +326,7 @@ class TestReleases:
 
         registry.forget(["person 3"])
         certificate = registry.model("all").certificate_
-        assert verify(certificate, registry.models.record("all")).stands
+        assert verify(certificate, registry.models.record("all")).valid
         case = registry.models.case("all")
         assert len(case.rows) == 118
         assert case.objective.alpha == pytest.approx(0.05)
@@ -372,7 +364,8 @@ class TestKindsOfModels:
             registry.fit("three", model, X, y, subjects=owners)
             registry.forget(["person 3"])
             assert set(registry.model("three").predict(X)) <= {"a", "b", "c"}
-            hessian = private_model_of(registry, "three").answer.state.loss_hessian
+            state: Any = private_model_of(registry, "three").answer.state
+            hessian = state.sums.hessian
             assert hessian.n_numbers == n_matrices * (X.shape[1] + 1) ** 2
 
     def test_answers_that_need_the_rows_get_them(self, tmp_path: Path) -> None:
@@ -397,7 +390,7 @@ class TestKindsOfModels:
     def test_a_mechanism_that_refuses_gives_way_to_retraining(
         self, registry: Registry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The state in memory is spent by then, and the one on disk is not."""
+        """The state in memory is overwritten by then, and the one on disk is not."""
         registry.forget(["person 1"])
 
         def refuse(*args: object, **settings: object) -> None:
@@ -419,14 +412,16 @@ class TestKindsOfModels:
         require_consistent(registry)
 
 
-def test_keys_rotate_and_old_receipts_stand(registry: Registry, tmp_path: Path) -> None:
+def test_keys_rotate_and_old_receipts_are_valid(
+    registry: Registry, tmp_path: Path
+) -> None:
     before = registry.forget(["person 3"])
     registry.keys.rotate_signing_key()
     after = registry.forget(["person 4"])
     pem = (tmp_path / "registry" / "public.pem").read_text()
     assert pem == registry.keys.public_pem()
     for receipt in (before, after):
-        assert check_receipt(receipt, pem).stands
+        assert check_receipt(receipt, pem).valid
     keys = sorted(path.name for path in (tmp_path / "registry/keys").iterdir())
     assert keys == ["outbox", "signing-1.pem", "tags-0", "vault.json", "vault.lock"]
     require_consistent(registry)

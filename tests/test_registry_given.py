@@ -15,8 +15,8 @@ from sklearn.model_selection import GridSearchCV
 
 from expunge import from_sklearn, load, verify
 from expunge.exceptions import InvalidInput
+from expunge.linear_model.base import private_model
 from expunge.linear_model.fitting import read_shipped, ship
-from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.promise.scope import CHOSEN, OTHER_RELEASES
 from expunge.registry import Registry
@@ -84,17 +84,17 @@ class TestSearch:
         for person in ("person 3", "person 4"):
             (status,) = registry.status().models
             certificate = status.certificate
-            assert certificate.status == "radius-only"
+            assert certificate.status == "no promise"
             assert certificate.selection == "not covered"
             assert CHOSEN in certificate.not_covered
-            assert verify(certificate, registry.models.record("model")).stands
+            assert verify(certificate, registry.models.record("model")).valid
             registry.forget([person])
 
     def test_of_one_fit_is_not_that_of_the_next(self, registry: Registry) -> None:
         registry.fit("model", estimator(), **by_name(data()))
         assert registry.model("model").certificate_.status == "certified"
         registry.models.refit("model", estimator(), **by_name(data()), search="by eye")
-        assert registry.model("model").certificate_.status == "radius-only"
+        assert registry.model("model").certificate_.status == "no promise"
         registry.models.refit("model", estimator(), **by_name(data()))
         assert registry.model("model").certificate_.status == "certified"
 
@@ -107,9 +107,9 @@ class TestWhatWasDeclaredBefore:
         for name, given in (("a", model), ("b", pickle.loads(pickle.dumps(model)))):
             registry.fit(name, given, **by_name(data()))
             paper = registry.model(name).certificate_
-            assert (paper.status, paper.selection) == ("radius-only", "not covered")
+            assert (paper.status, paper.selection) == ("no promise", "not covered")
             assert CHOSEN in paper.not_covered
-            assert verify(paper, registry.models.record(name)).stands
+            assert verify(paper, registry.models.record(name)).valid
 
     def test_adopted_classes_stay_balanced(self, registry: Registry) -> None:
         X, y, owners = data()
@@ -152,4 +152,4 @@ class TestWhatWasDeclaredBefore:
         for name in ("first", "second"):
             paper = registry.model(name).certificate_
             assert OTHER_RELEASES in paper.not_covered
-            assert verify(paper, registry.models.record(name)).stands
+            assert verify(paper, registry.models.record(name)).valid

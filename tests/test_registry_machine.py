@@ -8,8 +8,8 @@ After each step the registry must agree with a model of it that fits on a page.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
 from expunge.ledger import RequestCompleted, check_export
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.registry import Registry, Request
-from expunge.registry.storage import Checkpoints, Journal, Store, Vault
 from expunge.rights import Identifier
-from tests.registries import estimator, private_model_of
+from tests.registries import (
+    Crash,
+    accepted_in_journal,
+    estimator,
+    journal_of,
+    perhaps_crashing_at,
+    private_model_of,
+)
+from tests.thorough import either
 
 N = 12
 STAY = (0, 1)  # nobody asks for these: a model needs a row of each class
@@ -36,64 +43,29 @@ X = rng.standard_normal((N, 2))
 Y = np.arange(N) % 2
 
 
-class Crash(BaseException):
-    """The process is gone."""
-
-
-PLACES: tuple[tuple[type, str], ...] = (
-    (Journal, "_write"),
-    (Store, "write"),
-    (Store, "erase_deleted"),
-    (Vault, "destroy_old_keys"),
-    (Checkpoints, "write"),
-    (Checkpoints, "destroy_old"),
+POINTS = (
+    "writing lines of the journal",
+    "writing to the database",
+    "erasing",
+    "destroying keys in the vault",
+    "writing a checkpoint",
+    "destroying keys",
 )
-Place = tuple[tuple[type, str], bool, int]
+Place = tuple[str, bool, int]
 
 
 def crashes(n_places: int, n_calls: int) -> st.SearchStrategy[Place | None]:
     """Draw where a step crashes, if it does: which of the first calls, and when."""
-    which = st.sampled_from(PLACES[:n_places])
-    return st.none() | st.tuples(which, st.booleans(), st.integers(0, n_calls - 1))
+    which = st.sampled_from(POINTS[:n_places])
+    return st.none() | st.tuples(which, st.booleans(), st.integers(1, n_calls))
 
 
-@contextmanager
-def crashing(place: Place | None) -> Iterator[None]:
-    """Crash before or after the call of a method, at the first time or later."""
+def crashing(place: Place | None) -> AbstractContextManager[None]:
+    """Crash before or after a point, at the first time or later."""
     if place is None:
-        yield
-        return
-    (owner, name), after, countdown = place
-    real = getattr(owner, name)
-    left = iter(range(countdown, -1, -1))
-
-    def due() -> bool:
-        return next(left, -1) == 0
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        now = due()
-        if now and not after:
-            raise Crash
-        answer = real(*arguments, **options)
-        if now:
-            raise Crash
-        return answer
-
-    @contextmanager
-    def transaction(*arguments: Any) -> Iterator[Any]:
-        now = due()
-        with real(*arguments) as connection:
-            yield connection
-            if now and not after:
-                raise Crash
-        if now:
-            raise Crash
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            owner, name, transaction if (owner, name) == (Store, "write") else call
-        )
-        yield
+        return nullcontext()
+    point, after, nth = place
+    return perhaps_crashing_at(point, after=after, nth=nth)
 
 
 def small_model(**changes: Any) -> Any:
@@ -196,7 +168,7 @@ class RegistryMachine(RuleBasedStateMachine):
         verdict = check_export(
             self.registry.ledger.export(), self.registry.keys.public_pem()
         )
-        assert verdict.stands, verdict.says
+        assert verdict.valid, verdict.says
 
     @invariant()
     def what_left_is_known(self) -> None:
@@ -241,8 +213,7 @@ class RegistryMachine(RuleBasedStateMachine):
         """Come back; a request that was under way is owed if the journal has it."""
         self.registry.close()
         self.registry = Registry.open(self.folder)
-        lines = self.registry._context.journal.read(0)
-        written = {one["id"] for _, line in lines for one in line.get("accepted", ())}
+        written = accepted_in_journal(self.registry)
         self.owed += [one for one in asked if one.request in written]
         self.settle()
 
@@ -349,8 +320,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def said(self, what: str) -> int:
         """Return how many lines of the journal are about something."""
-        lines = self.registry._context.journal.read(0)
-        return sum(what in line for _, line in lines)
+        return sum(what in line for line in journal_of(self.registry))
 
     @precondition(lambda self: self.shipped)
     @rule(data=st.data())
@@ -405,7 +375,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
 TestRegistryMachine = RegistryMachine.TestCase
 TestRegistryMachine.settings = settings(
-    max_examples=8,
+    max_examples=either(4, thorough=20),
     stateful_step_count=25,
     deadline=None,
     phases=[Phase.generate],  # every step is on disk: shrinking takes minutes

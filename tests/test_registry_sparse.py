@@ -12,9 +12,9 @@ from scipy import sparse
 from expunge import Rows, TunedClassifier
 from expunge.core.arrays import Index
 from expunge.core.rows import RowSource, in_memory
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.private_model.answers import Answer
-from expunge.private_model.model import require_rows
+from expunge.private_model.model import PrivateModel
 from expunge.private_model.training_rows import NO_ROWS, TrainingRows
 from expunge.registry import Registry
 from expunge.registry.loaded_model import dump_by_person, dump_rows, load_rows
@@ -22,6 +22,12 @@ from tests.registries import BUDGET, data, estimator, private_model_of
 
 NAMES = ("person 3", "person 11")
 BOTH = pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+
+
+def _rows_of(private: PrivateModel) -> RowSource:
+    rows = private.remaining_rows()
+    assert rows is not None
+    return rows
 
 
 def _rows(kind: Any, rng: np.random.Generator, n_rows: int = 30) -> Rows:
@@ -99,7 +105,7 @@ def test_sparse_model_forgets_as_the_dense_one(
     for name in ("sparse", "dense"):
         private = private_model_of(registry, name)
         drafts.append(private.answer.draft.theta)
-        rows = in_memory(require_rows(private))
+        rows = in_memory(_rows_of(private))
         assert sparse.issparse(rows.X) == (name == "sparse")
         stay = [i for i, owner in enumerate(owners) if owner not in NAMES]
         assert np.array_equal(rows.dense()[:, :-1], X.toarray()[stay])
@@ -125,7 +131,7 @@ def test_rows_are_read_once_for_a_request(
         assert fetch is not None
         return fetch(gone)
 
-    gone, removed = np.arange(2), in_memory(require_rows(private)).take(slice(0, 2))
+    gone, removed = np.arange(2), in_memory(_rows_of(private)).take(slice(0, 2))
     with monkeypatch.context() as patch:
         patch.setattr(Answer, "fits", lambda *_: False)  # look at them again
         after = replace(private, fetch=counted).forget(removed, gone=gone)

@@ -1,23 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process applies, others wait; what cannot be applied holds up nobody."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pytest
 
 from expunge import LinearRegression
-from expunge.exceptions import Busy, CannotRemove, ExpungeError, ScheduleExhausted
-from expunge.registry import Registry, Request, context
-from expunge.registry.answering import worker as working_module
+from expunge.exceptions import (
+    Busy,
+    CannotRemove,
+    ExpungeError,
+    RequestConflict,
+    ScheduleExhausted,
+    Unforeseen,
+    WindowOpen,
+)
+from expunge.registry import Registry, Request
+from tests.opendsr_service import Clock
 from tests.registries import (
     A_REQUEST,
     BUDGET,
+    apply_and_stop,
+    break_model,
     data,
     estimator,
+    n_releases,
+    now,
+    prepare_change,
     private_model_of,
+    receipt_of,
+    reopen,
     require_consistent,
+    require_retrained,
+    set_batch,
+    stages_of,
+    work_without_lock,
+    working,
 )
 
 
@@ -64,41 +86,238 @@ class TestRequestsThatCannotBeApplied:
         require_consistent(registry)
 
 
-class TestBeforeAMoment:
-    def test_later_requests_stay_waiting(
-        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+class TestUnforeseenErrors:
+    """They stop one request, which waits; nobody else, and no other model."""
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            IndexError("person 40 weighs 17 kg"),
+            MemoryError("person 40 weighs 17 kg"),
+            np.linalg.LinAlgError("person 40 weighs 17 kg"),
+        ],
+    )
+    def test_one_request_waits_and_all_others_are_done(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch, error: Exception
     ) -> None:
-        early, late = Request(("person 3",)), Request(("person 4",), right="restrict")
-        (first,) = registry.requests.accept([early])
-        later = first.accepted + 60_000
-        monkeypatch.setattr(context, "time_ns", lambda: later * 1_000_000)
-        registry.requests.accept([late])
-        registry.requests.apply(before=later)
-        assert registry.requests.status(early.request).stage == "completed"
-        assert registry.requests.status(late.request).stage == "accepted"
-        assert registry.requests.find_models(["person 4"])["person 4"]
-        registry.requests.apply(before=later + 1)
-        assert registry.requests.status(late.request).stage == "completed"
+        asked = [Request((f"person {n}",)) for n in range(38, 46)]
+        bad = asked[2]
+        break_model(monkeypatch, registry, "all", "person 40", error=error)
+        registry.requests.accept(asked)
+        with pytest.raises(Unforeseen, match="did not foresee") as raised:
+            registry.requests.apply()
+        assert raised.value.__cause__ is raised.value.__context__ is None
+        later = Request(("person 50",))
+        registry.requests.accept([later])
+        with reopen(registry) as again, pytest.raises(Unforeseen):
+            again.requests.apply()
+        done = [one for one in (*asked, later) if one is not bad]
+        assert {*stages_of(registry, *done)} == {"completed"}
+        waiting = registry.requests.status(bad.request)
+        assert (waiting.stage, waiting.outcome) == ("accepted", "")
+        assert waiting.is_open and waiting in registry.status().pending
+        assert "17" not in waiting.error and type(error).__name__ not in waiting.error
+        assert registry.requests.receipt(bad.request) is None
+        assert registry.requests.find_models(["person 40"])["person 40"] == ("all",)
+        monkeypatch.undo()
+        registry.requests.apply()  # such as after an upgrade
+        assert receipt_of(registry, bad.request).entry.outcome == "done"
         require_consistent(registry)
 
-    def test_nothing_is_overtaken(self, registry: Registry) -> None:
-        """Of two requests about one person the first is applied, and then the other."""
-        restrict = Request(("person 3",), right="restrict")
-        lift = Request(("person 3",), right="lift")
-        first, second = registry.requests.accept([restrict, lift])
-        assert first.accepted < second.accepted
-        registry.requests.apply(before=second.accepted)
-        assert registry.requests.find_models(["person 3"]) == {"person 3": ()}
+    def test_it_costs_others_one_release_at_a_time(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bad = Request(("person 40",))
+        break_model(monkeypatch, registry, "all", "person 40", error=IndexError())
+        registry.requests.accept([bad])
+        with pytest.raises(Unforeseen):
+            registry.requests.apply()
+        before = n_releases(registry, "all")
+        registry.requests.accept([Request((f"person {n}",)) for n in range(41, 50)])
+        with pytest.raises(Unforeseen):
+            registry.requests.apply()
+        assert n_releases(registry, "all") == before + 1
+
+    def test_other_models_change_and_the_request_is_answered_in_part(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bad, good = Request(("person 3",)), Request(("person 4",))
+        break_model(monkeypatch, registry, "half", "person 3", error=IndexError())
+        registry.requests.accept([bad, good])
+        with pytest.raises(Unforeseen):
+            registry.requests.apply()
+        assert stages_of(registry, bad, good) == ["accepted", "completed"]
+        status = registry.requests.status(bad.request)
+        assert (status.outcome, status.completed) == ("partly", None)
+        assert registry.requests.receipt(bad.request) is None
+        assert registry.requests.find_models(["person 3"])["person 3"] == ("half",)
+        for take_back in (
+            registry.requests.cancel,
+            lambda one: registry.requests.refuse(one, "unfounded"),
+        ):
+            with pytest.raises(RequestConflict, match="applied to some models"):
+                take_back(bad.request)
+        monkeypatch.undo()
         registry.requests.apply()
+        receipt = receipt_of(registry, bad.request)
+        assert receipt.entry.outcome == "done"
+        assert {*receipt.certificates} == {"half"}
+        require_retrained(registry, "person 3", "person 4")
+        require_consistent(registry)
+
+    def test_a_model_that_always_fails_costs_the_others_nothing(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = [Request((f"person {n}",)) for n in (3, 4, 5, 6, 40)]
+        break_model(monkeypatch, registry, "half", error=IndexError())
+        registry.requests.accept(asked)
+        with pytest.raises(Unforeseen):
+            registry.requests.apply()
+        assert stages_of(registry, *asked) == ["accepted"] * 4 + ["completed"]
+        assert n_releases(registry, "all") == 2
+        assert n_releases(registry, "half") == 1
+
+    def test_what_was_done_before_is_not_answered_as_nothing_held(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bad = Request(("person 3",))
+        break_model(monkeypatch, registry, "half", error=IndexError())
+        registry.requests.accept([bad])
+        with pytest.raises(Unforeseen):
+            registry.requests.apply()
+        registry.models.remove("half")
+        registry.requests.apply()
+        assert receipt_of(registry, bad.request).entry.outcome == "done"
+
+    def test_later_requests_of_the_person_wait_behind_it(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        restrict = Request(("person 40",), right="restrict")
+        lift = Request(("person 40",), right="lift")
+        break_model(monkeypatch, registry, "all", "person 40", error=IndexError())
+        registry.requests.accept([restrict])
+        with pytest.raises(Unforeseen):
+            registry.requests.apply()
+        registry.requests.accept([lift])
+        with pytest.raises(ExpungeError):
+            registry.requests.apply()
+        assert stages_of(registry, restrict, lift) == ["accepted", "accepted"]
+        monkeypatch.undo()
+        for _ in range(2):
+            with suppress(ExpungeError):
+                registry.requests.apply()
+        assert stages_of(registry, restrict, lift) == ["completed", "completed"]
+        assert registry.requests.find_models(["person 40"])["person 40"] == ("all",)
+
+    @pytest.mark.parametrize("error", [OSError(5, "I/O"), KeyboardInterrupt()])
+    def test_trouble_of_the_machine_stops_the_process_and_is_no_fault_of_a_request(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    ) -> None:
+        asked = [Request((f"person {n}",)) for n in (40, 41)]
+        break_model(monkeypatch, registry, "all", "person 40", error=error)
+        registry.requests.accept(asked)
+        with pytest.raises(type(error)):
+            registry.requests.apply()
+        assert stages_of(registry, *asked) == ["accepted", "accepted"]
+        assert not any(one.error for one in registry.status().pending)
+        monkeypatch.undo()
+        registry.requests.apply()
+        assert stages_of(registry, *asked) == ["completed", "completed"]
+
+
+class TestWindows:
+    """A request is applied when its own window has closed, and in its turn."""
+
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
+        clock = Clock(now())
+        clock.install(monkeypatch)
+        return clock
+
+    def test_requests_wait_for_their_window(
+        self, registry: Registry, clock: Clock
+    ) -> None:
+        short, long = (
+            Request((person,), window=seconds)
+            for person, seconds in (("person 3", 60), ("person 4", 3600))
+        )
+        first, second = registry.requests.accept([short, long])
+        assert registry.requests.next_close() == first.window.close
+        registry.requests.apply()
+        assert stages_of(registry, short, long) == ["accepted", "accepted"]
+        clock.time = first.window.close
+        registry.requests.apply()
+        assert stages_of(registry, short, long) == ["completed", "accepted"]
+        assert registry.requests.next_close() == second.window.close
+        registry.requests.apply(before=second.window.close)
+        assert stages_of(registry, short, long) == ["completed", "completed"]
+        require_consistent(registry)
+
+    def test_a_command_applies_its_own(self, registry: Registry, clock: Clock) -> None:
+        others = Request(("person 4",), window=900), Request(("person 5",))
+        registry.requests.accept(others)
+        registry.forget(["person 3"])
+        assert stages_of(registry, *others) == ["accepted", "accepted"]
+        assert registry.requests.cancel(others[0].request).stage == "cancelled"
+        registry.requests.apply()
+        assert stages_of(registry, others[1]) == ["completed"]
+
+    @pytest.mark.parametrize("person", ["person 3", "stranger"])
+    def test_nobody_overtakes_their_own_request(
+        self, registry: Registry, clock: Clock, person: str
+    ) -> None:
+        """Whether anything is held of them or not: it would tell which."""
+        early = Request((person,), right="restrict", window=900)
+        late, other = Request((person,)), Request(("person 5",))
+        registry.requests.accept([early, late, other], strangers=True)
+        with pytest.raises(WindowOpen, match="waits until its window closes, at 20"):
+            registry.requests.apply()
+        assert stages_of(registry, early, late, other) == [
+            "accepted",
+            "accepted",
+            "completed",
+        ]
+        assert "window" in registry.requests.status(late.request).error
+        clock.time += 900_000
+        registry.requests.apply()
+        assert stages_of(registry, early, late) == ["completed", "completed"]
+        assert not registry.requests.status(late.request).error
+        require_consistent(registry)
+
+    def test_forget_waits_with_an_earlier_request_of_the_person(
+        self, registry: Registry, clock: Clock
+    ) -> None:
+        early = Request(("person 3",), window=900)
+        registry.requests.accept([early])
+        with pytest.raises(WindowOpen, match="this one is kept"):
+            registry.forget(["person 3"], A_REQUEST)
         assert registry.requests.find_models(["person 3"])["person 3"]
+        clock.time += 900_000
+        assert registry.forget(["person 3"], A_REQUEST)
+        assert stages_of(registry, early) == ["completed"]
+
+    def test_what_the_same_people_asked_before_comes_first(
+        self, registry: Registry
+    ) -> None:
+        """Of two requests about one person the first is applied, and then the other."""
+        restrict = Request(("person 3", "person 4"), right="restrict")
+        lift = Request(("person 4",), right="lift")
+        other = Request(("person 6",))
+        registry.requests.accept([restrict, other, lift])
+        registry.requests.apply(only=[lift.request])
+        assert stages_of(registry, restrict, other, lift) == [
+            "completed",
+            "accepted",
+            "completed",
+        ]
+        assert registry.requests.find_models(["person 4"])["person 4"]
+        assert not registry.requests.find_models(["person 3"])["person 3"]
 
     def test_what_another_process_left_is_finished(self, registry: Registry) -> None:
         """Before or after the moment: it is applied already."""
         asked = Request(("person 3",))
         (status,) = registry.requests.accept([asked])
-        with registry._context.hold_lock(1.0):
-            waiting = working_module.recover(registry._context, 1.0)
-            working_module.apply_batch(registry._context, waiting)
+        apply_and_stop(registry)
         registry.requests.apply(before=status.accepted)
         assert registry.requests.status(asked.request).stage == "completed"
 
@@ -109,7 +328,7 @@ class TestOneWorker:
     ) -> None:
         asked = Request(("person 3",))
         with (
-            registry._context.hold_lock(1.0),
+            working(registry),
             Registry.open(tmp_path / "registry") as other,
         ):
             other.requests.accept([asked])
@@ -127,14 +346,12 @@ class TestOneWorker:
             with Registry.open(tmp_path / "registry") as other:
                 found.append(other.forget(["person 3"], A_REQUEST))
 
-        with registry._context.hold_lock(1.0):
+        with working(registry):
             thread = Thread(target=send)
             thread.start()
             while not registry.status().n_requests:
                 continue
-            working_module.apply_waiting(
-                registry._context, 1.0, on_progress=lambda done, total: None
-            )
+            work_without_lock(registry)  # it holds it
             thread.join(10.0)  # while the lock is held
             assert found
         assert found == [registry.requests.receipt(A_REQUEST)]
@@ -143,7 +360,7 @@ class TestOneWorker:
         self, registry: Registry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         told: list[tuple[int, int]] = []
-        monkeypatch.setattr(working_module, "BATCH", 2)
+        set_batch(monkeypatch, 2)
         asked = [Request((f"person {i}",)) for i in (3, 4, 5, 50)]
         registry.requests.accept(asked)
         registry.requests.apply(on_progress=lambda *step: told.append(step))
@@ -158,20 +375,12 @@ class TestOneWorker:
         self, registry: Registry, tmp_path: Path
     ) -> None:
         """As when a session with PostgreSQL broke and another got the lock."""
-        from expunge.registry.answering.changes import Move, change_model, read_moves
-        from expunge.registry.answering.worker import commit_changes
-        from expunge.registry.storage import people_table
-
         first = Request(("person 3",))
         registry.requests.accept([first])
-        with registry._context.store.read() as connection:
-            asked = people_table.find_asked_rows(connection, [first.request])
-            moves = {"all": Move([one for _, name, one in asked if name == "all"])}
-            reading = read_moves(registry._context, connection, moves=moves)
-        change = change_model(registry._context, "all", reading=reading)
+        commit = prepare_change(registry, first.request, "all")
         with Registry.open(tmp_path / "registry") as other:
             other.requests.apply()
         with pytest.raises(ExpungeError):
-            commit_changes(registry._context, [change], made={})
+            commit()
         assert private_model_of(registry, "all").n_removed == 2
         require_consistent(registry)

@@ -11,21 +11,24 @@ import pytest
 from expunge.exceptions import InvalidInput, NeedsRestore
 from expunge.ledger import ModelRemoved, check_receipt
 from expunge.registry import Registry, Request, rebuild_journal
-from expunge.registry.answering import completion
-from expunge.registry.context import Context
-from expunge.registry.statements import Statement
-from expunge.registry.storage import Checkpoints, Store, Vault
-from expunge.registry.storage.tables import upgrade_tables
-from tests.older import make_older
 from tests.registries import (
     by_name,
+    count_rows,
+    crash_at,
+    crash_with_a_statement_in_the_journal_alone,
     data,
     data_without,
     dump_of,
+    empty_releases,
     estimator,
+    has_keys,
+    make_older,
+    open_state,
     put_back,
     registry_at,
+    releases_of,
     require_consistent,
+    upgrade,
 )
 
 ONE = "a" * 32
@@ -49,14 +52,9 @@ def require_removed(registry: Registry, folder: Path) -> None:
     assert held == {"person 3": ("all",), "person 50": ("all",)}
     files = [path.name for path in (folder / "checkpoints").iterdir()]
     assert not [name for name in files if "half" in name]
-    assert "half" not in (folder / "keys" / "vault.json").read_text()
-    with registry._context.store.read() as connection:
-        for table in ("rows", "pages"):
-            query = f"SELECT count(*) FROM {table} WHERE model = 'half'"
-            assert connection.exec_driver_sql(query).scalar() == 0
-        query = "SELECT count(*) FROM releases WHERE model = 'half' AND %s"
-        for kept in ("content IS NOT NULL", "superseded IS NULL"):
-            assert connection.exec_driver_sql(query % kept).scalar() == 0
+    assert not has_keys(registry, "half") and not count_rows(registry, "half")
+    for release in releases_of(registry, "half"):
+        assert not release.has_content and release.superseded is not None
     removals = [e for e in registry.ledger.entries() if isinstance(e, ModelRemoved)]
     assert [entry.model for entry in removals] == ["half"]
     require_consistent(registry)
@@ -86,9 +84,8 @@ class TestRemoving:
             copy = file.read_bytes()
             registry.models.remove("half")
         file.write_bytes(copy)
-        sealed = Checkpoints(folder / "checkpoints", Vault(folder / "keys/vault.json"))
         with pytest.raises(NeedsRestore, match="holds no key of model 'half'"):
-            sealed.read(file.name)
+            open_state(folder, file.name)
 
     @pytest.mark.parametrize(
         "act",
@@ -97,7 +94,7 @@ class TestRemoving:
             lambda one: one.models.remove("half"),
             lambda one: one.models.reanchor("half"),
             lambda one: one.models.record("half"),
-            lambda one: one.models.plan("half"),
+            lambda one: one.models.case("half"),
             lambda one: one.models.ship("half", "x.safetensors"),
             lambda one: one.models.withdraw("half", 1),
             lambda one: one.models.refit("half", estimator(), **by_name(data())),
@@ -129,7 +126,7 @@ class TestRemoving:
             registry.requests.apply()
             receipt = registry.requests.receipt(ONE) or ""
             verdict = check_receipt(receipt, registry.keys.public_pem())
-            assert verdict.stands and "Models changed: none" in verdict.says
+            assert verdict.valid and "Models changed: none" in verdict.says
             assert registry.requests.find_forgotten(["person 3", "person 4"]) == (
                 "person 3",
             )
@@ -150,52 +147,34 @@ class TestRemoving:
     def test_a_model_whose_budget_was_spent(self, tmp_path: Path, folder: Path) -> None:
         """Restored, it has an empty checkpoint and no release."""
         with Registry.open(folder) as registry:
-            context = registry._context
-            with context.hold_lock(1.0), context.write_in_turn() as connection:
-                connection.exec_driver_sql(
-                    "UPDATE releases SET content = NULL WHERE model = 'half'"
-                )
+            empty_releases(registry, "half")
             registry.models.remove("half")
             require_removed(registry, folder)
 
 
 class TestCrashes:
     @pytest.mark.parametrize(
-        ("place", "name"),
+        "point",
         [
-            (Store, "erase_deleted"),
-            (Checkpoints, "destroy_old"),
-            (Vault, "_write"),
-            (completion, "_make_statement"),
-            (completion, "write_statement"),
+            "erasing",
+            "destroying keys",
+            "writing the vault",
+            "preparing a statement",
+            "stating",
         ],
     )
-    def test_the_next_process_finishes_it(
-        self, folder: Path, place: Any, name: str
-    ) -> None:
-        def crash(*given: object, **named: object) -> None:
-            raise KeyboardInterrupt
-
-        with Registry.open(folder) as registry:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(place, name, crash)
-                with pytest.raises(KeyboardInterrupt):
-                    registry.models.remove("half")
+    def test_the_next_process_finishes_it(self, folder: Path, point: str) -> None:
+        with Registry.open(folder) as registry, crash_at(point):
+            registry.models.remove("half")
         with Registry.open(folder) as registry:
             assert registry.models.names() == ["all"]
             registry.forget(["person 4"])
             require_removed(registry, folder)
 
     def test_between_journal_and_store(self, folder: Path) -> None:
-        def state_alone(context: Context, statement: Statement) -> None:
-            context.journal.append([statement.to_line()])
-            raise KeyboardInterrupt
-
         with Registry.open(folder) as registry:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(completion, "write_statement", state_alone)
-                with pytest.raises(KeyboardInterrupt):
-                    registry.models.remove("half")
+            with crash_with_a_statement_in_the_journal_alone():
+                registry.models.remove("half")
         with Registry.open(folder) as registry:
             registry.forget(["person 4"])
             require_removed(registry, folder)
@@ -238,9 +217,9 @@ class TestBackups:
         self, folder: Path, tmp_path: Path
     ) -> None:
         with Registry.open(folder) as registry:
-            dump = dump_of(registry._context.store)
+            dump = dump_of(registry)
             registry.models.remove("half")
-            put_back(registry._context.store, dump)
+            put_back(registry, dump)
             with pytest.raises(NeedsRestore, match="expunge restore BACKUP"):
                 registry.status()
         # With its keys, the journal alone knows.
@@ -263,7 +242,7 @@ class TestBackups:
 
 def test_an_older_registry_is_brought_up_to_date(folder: Path) -> None:
     with Registry.open(folder) as registry:
-        make_older(registry._context.store, "0001")
-        upgrade_tables(registry._context.store)
+        make_older(registry, "0001")
+        upgrade(registry)
         registry.models.remove("half")
         require_removed(registry, folder)

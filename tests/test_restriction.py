@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import select
 
-from expunge.exceptions import InvalidInput, ScheduleExhausted, StoreFailed
+from expunge.exceptions import InvalidInput, ScheduleExhausted
 from expunge.ledger import HoldEnded
 from expunge.ledger.documents import day_of
 from expunge.registry import (
@@ -20,41 +19,42 @@ from expunge.registry import (
     Request,
     rebuild_journal,
 )
-from expunge.registry.answering.returning import JournalIncomplete
-from expunge.registry.storage.tables import rows, set_aside
 from expunge.rights.standing import Right
-from tests.apart import (
-    APART,
+from tests.registries import (
+    BUDGET,
     HELD,
     IN_USE,
     RESTRICTED,
-    aside_keys,
-    count_releases,
-    features_of,
-    open_apart,
-    open_rows,
-    require_erased,
-    require_fitted_to,
-    rows_of,
-    sealed_of,
-    where,
-)
-from tests.registries import (
-    BUDGET,
+    JournalIncomplete,
     ask,
     by_name,
+    count_releases,
+    count_rows,
     data,
     data_without,
     estimator,
+    everything,
+    features_of,
+    found,
     hold,
+    keys_apart,
+    keys_in_use,
+    open_apart,
+    opens_apart,
     registry_at,
     require_consistent,
+    require_erased,
+    require_fitted_to,
     require_retrained,
     retrained,
+    rows_of,
+    said_of_rows_apart,
+    sealed_rows,
     set_clock,
     today,
+    traces_of_rows,
+    where,
 )
-from tests.test_erasure import everything, found, traces_of_rows
 
 PERSON, OTHER = "person 3", "person 5"
 UNTIL = "2999-12-31"
@@ -74,34 +74,31 @@ class TestRestrict:
         require_consistent(registry)
 
     def test_rows_are_sealed_under_keys_of_their_own(self, registry: Registry) -> None:
-        before = sealed_of(registry, PERSON, "all")[0].sealed
+        before = sealed_rows(registry, PERSON, "all")
         ask(registry, "restrict", PERSON)
-        (again,) = sealed_of(registry, PERSON, "~all")
-        assert again.sealed != before
-        context = registry._context
-        with context.hold_lock(5.0):
-            of_model = context.load_model("all").page_keys
-        for page in range(len(of_model)):
-            keys = np.tile(of_model[page], (again.page + 1, 1))
-            with pytest.raises(StoreFailed):
-                open_rows(registry, PERSON, "~all", keys=keys)
-        own = aside_keys(registry, "all")
-        assert not {key.tobytes() for key in own} & {key.tobytes() for key in of_model}
+        (again,) = sealed_rows(registry, PERSON, "all", apart=True)
+        assert again not in before
+        of_model, own = keys_in_use(registry, "all"), keys_apart(registry, "all")
+        for key in of_model:
+            assert not opens_apart(registry, PERSON, "all", key=key)
+        assert any(opens_apart(registry, PERSON, "all", key=key) for key in own)
+        assert own.isdisjoint(of_model)
         assert np.array_equal(open_apart(registry, PERSON), features_of(PERSON))
 
     def test_again_changes_nothing(self, registry: Registry) -> None:
         ask(registry, "restrict", PERSON)
-        before, there = count_releases(registry), sealed_of(registry, PERSON, "~all")
+        before = count_releases(registry)
+        there = sealed_rows(registry, PERSON, "all", apart=True)
         receipt = ask(registry, "restrict", PERSON)
         assert receipt.entry.outcome == "done" and not receipt.entry.certificates
         assert count_releases(registry) == before
-        assert sealed_of(registry, PERSON, "~all")[0].sealed == there[0].sealed
+        assert sealed_rows(registry, PERSON, "all", apart=True) == there != []
 
     def test_a_fit_leaves_them_out_and_leaves_what_is_sealed(
         self, registry: Registry
     ) -> None:
         ask(registry, "restrict", PERSON)
-        there = sealed_of(registry, PERSON, "~all")
+        there = sealed_rows(registry, PERSON, "all", apart=True)
         with pytest.raises(ForgottenInData):
             registry.models.refit("all", estimator(), **by_name(data()))
         left = registry.models.refit(
@@ -109,7 +106,7 @@ class TestRestrict:
         )
         assert (left.n_rows, left.n_people) == (2, 1)
         assert where(registry, PERSON) == RESTRICTED
-        assert sealed_of(registry, PERSON, "~all")[0].sealed == there[0].sealed
+        assert sealed_rows(registry, PERSON, "all", apart=True) == there != []
         with pytest.raises(ForgottenInData):
             X, y, owners = data()
             registry.add("all", X[:8], y[:8], subjects=owners[:8])
@@ -125,7 +122,7 @@ class TestRestrict:
     def test_others_are_answered_beside_it(self, registry: Registry) -> None:
         ask(registry, "restrict", PERSON, "person 40")
         ask(registry, "erase", OTHER)
-        assert where(registry, "person 40") == {"~all": "restricted"}
+        assert where(registry, "person 40") == {"all": "restricted"}
         require_retrained(registry, PERSON, "person 40", OTHER)
         status = registry.status()
         assert [one.name for one in status.models] == ["all", "half"]
@@ -171,18 +168,16 @@ class TestErasedLater:
     @pytest.mark.parametrize("right", ["erase", "object"])
     def test_restricted_rows_go_too(self, registry: Registry, right: Right) -> None:
         ask(registry, "restrict", PERSON)
-        keys, releases = aside_keys(registry, "all"), count_releases(registry)
+        keys, releases = keys_apart(registry, "all"), count_releases(registry)
         receipt = ask(registry, right, PERSON)
         assert receipt.entry.outcome == "done" and not receipt.entry.certificates
         assert receipt.handling.destroyed == ("rows", "keys of rows")
         assert where(registry, PERSON) == {} and count_releases(registry) == releases
-        with registry._context.store.read() as connection:
-            assert not connection.execute(select(set_aside)).all()
-            assert not connection.execute(
-                select(rows.c.model).where(rows.c.model.in_(APART))
-            ).all()
-        # The key of the page is another one: no copy of the rows can be opened.
-        assert not np.any(np.all(aside_keys(registry, "all") == keys, axis=1))
+        assert not said_of_rows_apart(registry)
+        assert not count_rows(registry, "all", apart=True)
+        assert not count_rows(registry, "half", apart=True)
+        # No copy of the rows can be opened.
+        assert keys and keys_apart(registry, "all").isdisjoint(keys)
 
     def test_no_bytes_are_left(self, tmp_path: Path) -> None:
         folder = tmp_path / "registry"
@@ -237,7 +232,7 @@ class TestLift:
             for one in sent
             if one.subjects == (PERSON,)
         ]
-        assert found == ["done", "done", "done", "nothing held"]
+        assert found == ["done", "done", "done", "nothing found"]
 
     @pytest.mark.parametrize("ahead", [0, 2])
     def test_requests_of_one_millisecond_keep_their_order(
@@ -279,7 +274,7 @@ class TestLift:
         asked = Request((PERSON,), right="lift")
         registry.requests.accept([asked], strangers=True)
         registry.requests.apply()
-        assert registry.requests.status(asked.request).outcome == "nothing held"
+        assert registry.requests.status(asked.request).outcome == "nothing found"
         with pytest.raises(ForgottenInData):
             registry.models.refit("all", estimator(), **by_name(data()))
         assert registry.requests.find_forgotten([PERSON]) == (PERSON,)
@@ -344,7 +339,7 @@ class TestLift:
                 registry.requests.apply()
             for one in (lift, again):
                 assert registry.requests.status(one.request).stage == "accepted"
-            assert where(registry, PERSON) == {"~model": "restricted"}
+            assert where(registry, PERSON) == {"model": "restricted"}
             registry.requests.accept([Request((PERSON,))])  # which waits for nothing
             with pytest.raises(ScheduleExhausted):
                 registry.requests.apply()
@@ -352,7 +347,7 @@ class TestLift:
             registry.requests.apply()
             for one in (lift, again):
                 status = registry.requests.status(one.request)
-                assert status.outcome == "nothing held"
+                assert status.outcome == "nothing found"
 
 
 class TestRectify:

@@ -12,7 +12,13 @@ import pytest
 from expunge.exceptions import ExpungeError, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.registry import Registry, rebuild_journal
-from tests.registries import by_name, data_without, estimator, require_consistent
+from tests.registries import (
+    by_name,
+    data_without,
+    estimator,
+    folder_of,
+    require_consistent,
+)
 from tests.users import (
     NOBODY,
     as_nobody,
@@ -226,7 +232,7 @@ class TestOpenToOthers:
         assert os.listdir(folder) == []
 
     def test_on_each_store(self, registry: Registry) -> None:
-        folder = registry._context.paths.folder
+        folder = folder_of(registry)
         registry.close()
         (folder / "journal").chmod(0o622)
         with pytest.raises(StoreFailed, match="mode 0622"):

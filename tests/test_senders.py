@@ -9,6 +9,7 @@ from expunge.exceptions import RequestConflict
 from expunge.ledger import Receipt
 from expunge.registry import Registry, Request
 from expunge.rights import Identifier
+from tests.registries import folder_of
 
 ASKED = Request(
     ("stranger", "email:ada@example.org"),
@@ -72,7 +73,7 @@ def test_a_receipt_counts_people_and_not_their_ids(registry: Registry) -> None:
 
 def test_no_envelope_is_kept(registry: Registry) -> None:
     registry.requests.accept([ASKED], strangers=True)
-    folder = registry._context.paths.folder
+    folder = folder_of(registry)
     for path in folder.rglob("*"):
         if path.is_file():
             assert b"what else was sent" not in path.read_bytes()

@@ -28,8 +28,8 @@ from expunge.exceptions import (
 from expunge.files import CorruptFiles
 from expunge.files.export import seal, split
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.linear_model.base import snapshot_of
 from expunge.linear_model.fitting import read_shipped, ship
-from expunge.linear_model.snapshots import snapshot_of
 from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 from expunge.promise.budget import Budget
 from expunge.promise.certificate import Certificate

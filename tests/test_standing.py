@@ -26,7 +26,7 @@ from expunge.rights.standing import (
     DONE,
     FOR_HOLDS,
     MOVES,
-    NOTHING_HELD,
+    NOTHING_FOUND,
     OUTCOMES,
     REASONS,
     RIGHTS,
@@ -91,7 +91,7 @@ class TestTable:
         assert tuple(judge(right, [place]) for place in there) == ALONE[right]
         several = [*combinations(there, 2), tuple(there)]
         assert tuple(judge(right, places) for places in several) == TOGETHER[right]
-        assert judge(right, []) == judge(right, [gone, gone]) == NOTHING_HELD
+        assert judge(right, []) == judge(right, [gone, gone]) == NOTHING_FOUND
         for places in several:
             assert judge(right, [*places, gone]) == judge(right, places)
 
@@ -127,7 +127,7 @@ class TestTable:
         assert found == {
             (right, outcome)
             for right in ("erase", "object", "end-hold")
-            for outcome in ("done", "nothing held")
+            for outcome in ("done", "nothing found")
         }
 
     def test_reasons_are_words_of_the_law_and_of_nobody(self) -> None:
@@ -141,12 +141,12 @@ class TestJoining:
     @pytest.mark.parametrize(
         ("judged", "joined"),
         [
-            ([], NOTHING_HELD),
-            ([NOTHING_HELD, NOTHING_HELD], NOTHING_HELD),
-            ([NOTHING_HELD, DONE], DONE),
+            ([], NOTHING_FOUND),
+            ([NOTHING_FOUND, NOTHING_FOUND], NOTHING_FOUND),
+            ([NOTHING_FOUND, DONE], DONE),
             ([DONE, DONE], DONE),
             ([DONE, REFUSED], Judgement("partly", HELD)),
-            ([DONE, PARTLY, NOTHING_HELD], PARTLY),
+            ([DONE, PARTLY, NOTHING_FOUND], PARTLY),
             ([REFUSED, REFUSED], REFUSED),
             ([NOT_RESTRICTED, REFUSED], Judgement("refused", "not-restricted")),
         ],
@@ -170,7 +170,7 @@ class TestDestroyed:
     OF_MODELS = ("private states", "parameters of superseded releases")
 
     @pytest.mark.parametrize("right", RIGHTS)
-    @pytest.mark.parametrize("outcome", ["nothing held", "refused"])
+    @pytest.mark.parametrize("outcome", ["nothing found", "refused"])
     def test_nothing_by_a_request_that_did_nothing(
         self, right: Right, outcome: str
     ) -> None:
@@ -259,7 +259,7 @@ class TestSettling:
 
     def test_nobody_known_is_nothing_held(self) -> None:
         found = settled(asked("erase", who=()), held={})
-        assert found.judgements == {"a": NOTHING_HELD} and found.models == {"a": set()}
+        assert found.judgements == {"a": NOTHING_FOUND} and found.models == {"a": set()}
         assert found.retained == {"a": ("", "")} and not [*found.changed()]
 
     def test_restrict_and_lift_in_one_batch_change_nothing(self) -> None:
@@ -277,7 +277,7 @@ class TestSettling:
         assert hold_first.models == {"a": {"m"}, "b": set()}
         assert places(hold_first) == {"~m": "held"}
         erase_first = settled(asked("erase", "a"), asked("hold", "b"), held=used("m"))
-        assert erase_first.judgements == {"a": DONE, "b": NOTHING_HELD}
+        assert erase_first.judgements == {"a": DONE, "b": NOTHING_FOUND}
         assert places(erase_first) == {}
 
     def test_what_is_kept_and_until_when(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from expunge.cli.common import DOES_NOT_STAND, DONE
+from expunge.cli.common import DONE, NOT_VALID
 from expunge.ledger import (
     Entry,
     KeyRotated,
@@ -69,7 +69,7 @@ class TestReceipts:
     def test_made_up_after_the_rotation(self, scene: Scene) -> None:
         entries = [*scene.entries, made_up(scene.entries)]
         verdict = check_receipt(forged_receipt(entries, scene.stolen), scene.new_list)
-        assert not verdict.stands
+        assert not verdict.valid
         assert f"its head is over {len(entries)} entries" in verdict.says
         assert "may have been stolen" in verdict.says
 
@@ -77,7 +77,7 @@ class TestReceipts:
         entries = list(scene.entries[: scene.rotation])
         entries.append(made_up(entries))
         forged = forged_receipt(entries, scene.stolen)
-        assert not check_receipt(forged, scene.new_list).stands
+        assert not check_receipt(forged, scene.new_list).valid
 
     def test_on_the_command_line(self, scene: Scene, tmp_path: Path) -> None:
         entries = [*scene.entries, made_up(scene.entries)]
@@ -86,30 +86,30 @@ class TestReceipts:
         genuine.write_text(scene.receipt)
         key = tmp_path / "public.pem"
         key.write_text(scene.new_list)
-        assert call("verify", forged, "--key", key).code == DOES_NOT_STAND
+        assert call("verify", forged, "--key", key).code == NOT_VALID
         assert call("verify", genuine, "--key", key).code == DONE
         assert call("verify", genuine, "--key", key, "--seen", forged).code != DONE
 
-    def test_genuine_ones_of_both_keys_stand(self, scene: Scene) -> None:
+    def test_genuine_ones_of_both_keys_are_valid(self, scene: Scene) -> None:
         before = check_receipt(scene.before, scene.new_list)
-        assert before.stands and AS_OF_THE_LIST not in before.not_covered
+        assert before.valid and AS_OF_THE_LIST not in before.not_covered
         assert RETIRED in before.not_covered
         sizes = f"that key signs heads over 0 to {scene.rotation} entries"
         assert f"{sizes}, by the list of keys given" in before.findings
         after = check_receipt(scene.receipt, scene.new_list)
-        assert after.stands and AS_OF_THE_LIST in after.not_covered
+        assert after.valid and AS_OF_THE_LIST in after.not_covered
         assert RETIRED not in after.not_covered
 
     def test_a_list_from_before_the_rotation_says_what_it_cannot_know(
         self, scene: Scene
     ) -> None:
         verdict = check_receipt(scene.receipt, scene.old_list)
-        assert not verdict.stands
+        assert not verdict.valid
         assert "the newest list of all keys" in verdict.says
         entries = [*scene.entries, made_up(scene.entries)]
         forged = forged_receipt(entries, scene.stolen)
         old = check_receipt(forged, scene.old_list)
-        assert old.stands  # as of that list the key was in force
+        assert old.valid  # as of that list the key was in force
         assert AS_OF_THE_LIST in old.not_covered and AS_OF_THE_LIST in old.says
 
     def test_made_up_before_the_rotation_is_refuted_by_an_export(
@@ -121,12 +121,12 @@ class TestReceipts:
         forged = tmp_path / "forged.json"
         forged.write_text(forged_receipt(entries, scene.stolen))
         verdict = check_receipt(forged.read_text(), scene.new_list)
-        assert verdict.stands and RETIRED in verdict.says
+        assert verdict.valid and RETIRED in verdict.says
         key, lines = tmp_path / "public.pem", tmp_path / "ledger.jsonl"
         key.write_text(scene.new_list)
         lines.write_bytes(scene.export)
         done = call("verify", forged, "--key", key, "--seen", lines)
-        assert done.code == DOES_NOT_STAND
+        assert done.code == NOT_VALID
         assert "is another ledger" in done.words
 
 
@@ -134,7 +134,7 @@ class TestExports:
     def check(self, scene: Scene, entries: Sequence[Entry]) -> str:
         pages = [*entries, signed_head(entries, scene.stolen)]
         verdict = check_export(export(pages), scene.new_list)
-        assert not verdict.stands
+        assert not verdict.valid
         return verdict.says
 
     def test_made_up_after_the_rotation(self, scene: Scene) -> None:
@@ -158,7 +158,7 @@ class TestExports:
         entries.append(sign(rotation, scene.stolen))
         pages = [*entries, signed_head(entries, thief)]
         verdict = check_export(export(pages), scene.new_list)
-        assert not verdict.stands
+        assert not verdict.valid
         assert thief.public.id in verdict.says
 
     def test_an_earlier_rotation_to_the_true_key(self, scene: Scene) -> None:

@@ -340,6 +340,21 @@ class TestVault:
         with pytest.raises(StoreFailed, match="damaged"):
             vault.read_keys("m")
 
+    def test_a_file_that_is_replaced_while_it_is_read(
+        self, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys = vault.create_keys("m")
+        really_look = os.fstat
+
+        def replace_and_look(opened: int) -> os.stat_result:
+            monkeypatch.setattr(os, "fstat", really_look)
+            vault.create_keys("n")  # another thread: what this one opened is erased
+            return really_look(opened)
+
+        monkeypatch.setattr(os, "fstat", replace_and_look)
+        found = vault.read_keys("m")
+        assert (found.present, found.next) == (keys.present, keys.next)
+
     def test_a_missing_file_and_one_open_to_others(self, vault: Vault) -> None:
         vault.path.chmod(0o640)
         with pytest.raises(UnusableKey, match="chmod 600"):

@@ -3,10 +3,12 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +18,21 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from pytest import raises
 from sqlalchemy import bindparam, delete, insert, select, text, update
+from sqlalchemy.exc import OperationalError
 
-from expunge.exceptions import Busy, LedgerCorrupt, OlderSchema, StoreFailed
+from expunge.exceptions import (
+    Busy,
+    InvalidInput,
+    LedgerCorrupt,
+    OlderSchema,
+    StoreFailed,
+)
 from expunge.ledger import Ledger, ModelRegistered, check_export, open_signing_key
 from expunge.ledger.documents import DAY, day_of
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import includes
 from expunge.registry import Registry
+from expunge.registry.recovery.backup import require_sound_backup
 from expunge.registry.storage import (
     Store,
     hold_worker_lock,
@@ -37,8 +47,8 @@ from expunge.registry.storage.marks import Mark
 from expunge.registry.storage.requests_table import Answered
 from expunge.registry.storage.tables import write_metadata
 from expunge.registry.storage.vault import KEY_BYTES
-from tests.registries import rows_in
-from tests.stores import store_at
+from tests.registries import set_schema
+from tests.stores import rows_in, store_at
 
 
 class TestTogether:
@@ -242,7 +252,7 @@ class TestChain:
             verdict = check_export(
                 ledger_table.export_lines(connection), key.public.to_pem()
             )
-            assert verdict.stands, verdict.says
+            assert verdict.valid, verdict.says
             numbers = [
                 one.sequence
                 for one in ledger_table.read_entries(connection, 3, most=100)
@@ -277,7 +287,7 @@ class TestChain:
         with store.write() as connection:
             connection.execute(update(tables.entries).where(where).values(text=other))
         with store.read() as connection:
-            assert not check_export(ledger_table.export_lines(connection), pem).stands
+            assert not check_export(ledger_table.export_lines(connection), pem).valid
         with store.write() as connection:
             connection.execute(update(tables.entries).where(where).values(text="{"))
         with store.read() as connection:
@@ -425,10 +435,7 @@ class TestSchema:
         self, tmp_path: Path, registry_url: str | None
     ) -> None:
         with Registry.create(tmp_path / "registry", url=registry_url) as registry:
-            with registry._context.store.write() as connection:
-                connection.execute(
-                    text("UPDATE alembic_version SET version_num='0000'")
-                )
+            set_schema(registry, "0000")
         with pytest.raises(OlderSchema, match=r"0000 .* run expunge init"):
             Registry.open(tmp_path / "registry")
 
@@ -443,10 +450,7 @@ class TestSchema:
         self, tmp_path: Path, registry_url: str | None
     ) -> None:
         with Registry.create(tmp_path / "registry", url=registry_url) as registry:
-            with registry._context.store.write() as connection:
-                connection.execute(
-                    text("UPDATE alembic_version SET version_num='9999'")
-                )
+            set_schema(registry, "9999")
         for come_back in (Registry.open, Registry.create):
             with pytest.raises(OlderSchema, match="upgrade expunge"):
                 come_back(tmp_path / "registry")
@@ -514,3 +518,23 @@ class TestEngine:
         assert (tmp_path / "expunge.db-wal").stat().st_size == 0
         for one in (reader, store):
             one.close()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "told"), [("postgresql", StoreFailed), ("sqlite", InvalidInput)]
+)
+def test_a_server_that_fails_says_nothing_of_a_backup(
+    dialect: str, told: type[Exception]
+) -> None:
+    class Failing:
+        @contextmanager
+        def read(self) -> Iterator[None]:
+            raise StoreFailed("it is down") from OperationalError("", {}, Exception())
+            yield
+
+    store = Failing()
+    store.dialect = dialect  # type: ignore[attr-defined]
+    context: Any = SimpleNamespace(store=store)
+    sealed: Any = None
+    with pytest.raises(told, match="it is down"):
+        require_sound_backup(context, sealed)

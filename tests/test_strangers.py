@@ -1,38 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Known people and strangers take the same steps, from word to accepted request."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from expunge.exceptions import InvalidInput
-from expunge.registry import Registry, Request, aliases
-from expunge.registry.storage import vault
+from expunge.registry import Registry, Request
 from expunge.rights import Identifier
-from tests.registries import data, estimator, require_consistent
+from tests.registries import (
+    aliases_opened,
+    asked_of_database,
+    data,
+    estimator,
+    require_consistent,
+)
 
 ADDRESSES = {
     "known": "email:ada@example.org",
     "unknown": "email:eve@example.org",
     "last": "email:zoe@example.org",
 }
-
-
-@contextmanager
-def statements_of(registry: Registry) -> Iterator[list[tuple[str, int]]]:
-    """Give a list of what the store is asked, and with how many values."""
-    seen: list[tuple[str, int]] = []
-
-    def note(conn: Any, cursor: Any, statement: str, given: Any, *_: Any) -> None:
-        seen.append((statement, len(given)))
-
-    engine = registry._context.store.engine
-    event.listen(engine, "before_cursor_execute", note)
-    yield seen
-    event.remove(engine, "before_cursor_execute", note)
 
 
 @pytest.fixture
@@ -45,46 +34,34 @@ def named(registry: Registry) -> Registry:
 
 
 def steps_of(
-    registry: Registry, patch: pytest.MonkeyPatch, do: Callable[[], Any]
+    registry: Registry, do: Callable[[], Any]
 ) -> tuple[list[tuple[str, int]], int]:
     """Return what is asked of the store, and how often something is opened."""
-    opened: list[str] = []
-
-    def unseal(sealed: bytes, key: bytes, *, place: str) -> bytes:
-        opened.append(place)
-        return vault.unseal(sealed, key, place=place)
-
     do()  # prepares statements and connections
-    with patch.context() as counting, statements_of(registry) as seen:
-        counting.setattr(aliases, "unseal", unseal)
+    with aliases_opened() as opened, asked_of_database(registry) as seen:
         do()
     return seen, len(opened)
 
 
 class TestWords:
     @pytest.mark.parametrize("strangers", [True, False])
-    def test_take_the_same_steps(
-        self, named: Registry, monkeypatch: pytest.MonkeyPatch, strangers: bool
-    ) -> None:
+    def test_take_the_same_steps(self, named: Registry, strangers: bool) -> None:
         def steps(word: str) -> object:
             return steps_of(
                 named,
-                monkeypatch,
                 lambda: named.aliases.resolve([word], strangers=strangers),
             )
 
         first, *others = map(steps, ADDRESSES.values())
         assert all(one == first for one in others)
 
-    def test_each_of_several_takes_them(
-        self, named: Registry, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_each_of_several_takes_them(self, named: Registry) -> None:
         asked = [Identifier("email", f"{i}@example.org") for i in range(5)]
         known = [("person 5", one) for one in asked]
-        before = steps_of(named, monkeypatch, lambda: named.aliases.find(asked))
+        before = steps_of(named, lambda: named.aliases.find(asked))
         named.aliases.add(known)
         assert named.aliases.find(asked) == {one: "person 5" for one in asked}
-        assert steps_of(named, monkeypatch, lambda: named.aliases.find(asked)) == before
+        assert steps_of(named, lambda: named.aliases.find(asked)) == before
         assert before[1] == 5
 
     def test_lead_to_whom_they_led(self, named: Registry) -> None:
@@ -115,7 +92,7 @@ class TestRequests:
         accept("person 1")  # prepares statements and connections
         asked = []
         for name in ("person 3", "nobody", "person 3", "nobody 2"):
-            with statements_of(registry) as seen:
+            with asked_of_database(registry) as seen:
                 accept(name)
             asked.append(seen)
         assert all(one == asked[0] for one in asked)

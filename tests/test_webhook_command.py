@@ -7,10 +7,10 @@ import pytest
 
 from expunge.cli.common import DONE, WRONG_INPUT
 from expunge.registry import Outcome, Registry, Request
-from expunge.registry.context import now
 from expunge.service.outbound.events import plan_messages
 from expunge.service.windows import Windows
 from tests.calling import call
+from tests.registries import now
 
 URL = "https://hooks.example.com/expunge"
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from expunge.registry.context import today
-from tests.registries import set_clock
+from tests.registries import set_clock, today
 from tests.services import InProcess, apply_window
 
 OURS = {"Sec-Fetch-Site": "same-origin"}
