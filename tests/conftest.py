@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test may ask for: chance that repeats, data, and empty stores."""
 
+import gc
 import os
 import zlib
 
@@ -16,6 +17,7 @@ from tests.stores import (
     database_url,
     empty,
     fitted,
+    fitted_on_postgres,
     postgres_url,
     registry,
     registry_url,
@@ -31,6 +33,7 @@ __all__ = [
     "device",
     "empty",
     "fitted",
+    "fitted_on_postgres",
     "page",
     "postgres_url",
     "registry",
@@ -47,6 +50,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Same examples on every run, and no deadline: two workers share two cores.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    """Keep twelve thousand tests and their modules out of each search for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def nothing_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test see in a certificate what another one fitted under equal budgets."""
+    monkeypatch.setattr("expunge.private_model.snapshot._FITTED", {})
 
 
 @pytest.fixture

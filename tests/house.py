@@ -12,16 +12,16 @@ import graphlib
 import io
 import re
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
 LAYERS = {
     "ground": "exceptions disk display rights",
-    "mathematics": "core cluster gpu engines wide removal promise",
+    "mathematics": "core gpu engines removal promise",
     "secrets": "private_model",
-    "models": "preprocessing plan audit selection files long linear_model adopt tables",
+    "models": "preprocessing audit selection files long linear_model plan adopt tables",
     "record": "ledger registry",
     "outside": "demo client service cli __main__",
 }
@@ -45,6 +45,30 @@ GENERATOR_TYPES = re.compile(r"(np|numpy)\.random\.(Generator|RandomState)$")
 
 MACHINE_PATHS = re.compile(r"(?<![\w.~}-])/(work|tmp|root|home|opt|Users)/")
 ADDRESSES = re.compile(r"https?:|file:|--find-links|--(extra-)?index-url")
+
+# Who in tests may know what is inside expunge.registry, and which of its modules. All
+# others say what they want by tests.registries, and outlive what a registry is made of.
+INSIDERS: Mapping[str, tuple[str, ...]] = {
+    "tests/registries/": ("",),  # so that the others need not
+    # They break or replace functions inside it, to see that a harness complains.
+    "tests/crash/sabotage.py": ("",),
+    "tests/attack/registry_mutants.py": ("",),
+    # They test a module inside it for its own sake, or lend what it works on.
+    "tests/stores.py": ("storage",),
+    "tests/test_deliveries.py": ("delivery", "web_address"),
+    "tests/test_lake_rewrite.py": ("lake",),
+    "tests/test_listing.py": ("listing", "storage"),
+    "tests/test_look_ups.py": ("storage",),
+    "tests/test_outbound_policy.py": ("web_address",),
+    "tests/test_registry_sparse.py": ("loaded_model",),
+    "tests/test_sessions.py": ("storage",),
+    "tests/test_standing.py": ("answering", "storage"),
+    "tests/test_stores.py": ("storage",),
+    "tests/test_stores_tables.py": ("recovery", "storage"),
+}
+# Functions of expunge.registry that anybody may import, beside its public classes.
+PUBLIC_FUNCTIONS = ("rebuild_journal",)
+INSIDE = re.compile(r"expunge\.registry\.(\w+)")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -214,6 +238,36 @@ def addressless(source: Source) -> Iterator[str]:
         yield source.at(1, "records addresses; commit requirements-dev.txt alone")
     if name.startswith("requirements") and ADDRESSES.search(source.text):
         yield source.at(1, "holds an address")
+
+
+def outside(source: Source) -> Iterator[str]:
+    """A test reaches into a registry by tests.registries alone; see ``INSIDERS``."""
+    path = str(source.path)
+    if not path.startswith("tests/"):
+        return
+    known = {
+        part
+        for place, parts in INSIDERS.items()
+        if path.startswith(place)
+        for part in parts
+    }
+    if "" in known:
+        return
+    lines = enumerate(source.text.splitlines(), start=1)
+    named = [(at, name) for at, line in lines for name in INSIDE.findall(line)]
+    for at, name in source.imports():
+        if name.startswith("expunge.registry."):
+            named.append((at, name.split(".")[2]))
+        if name.startswith("tests.registries.") and name.count(".") > 2:
+            yield source.at(at, f"imports {name}; import from tests.registries")
+    for at, name in sorted({*named}):
+        if name[0].islower() and name not in {*PUBLIC_FUNCTIONS, *known}:
+            yield source.at(
+                at, f"knows expunge.registry's {name}; use tests.registries"
+            )
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and node.attr == "_context":
+            yield source.at(node.lineno, "reaches into it; use tests.registries")
 
 
 def cycles(package: Sequence[Source]) -> Iterator[str]:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LogisticRegression, load, verify
 from expunge.exceptions import InvalidInput, UnknownSubject
+from expunge.linear_model.base import private_model, snapshot_of
 from expunge.linear_model.fitting import read_shipped, ship
-from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.promise.scope import (
     BEFORE_PREPROCESSING,
     NO_NOISE,
@@ -37,7 +39,7 @@ def table() -> tuple[Any, Any, list[str]]:
 
 
 def make_budget(**options: Any) -> Budget:
-    return Budget(sigma=0.5, allow_seeded=True, **options)
+    return Budget(**{"sigma": 0.5, "allow_seeded": True} | options)
 
 
 def model(**parameters: Any) -> LogisticRegression:
@@ -179,9 +181,30 @@ def test_a_second_fit_under_one_budget_says_so() -> None:
         assert again.certificate_.n_releases == 1
         assert OTHER_RELEASES in again.certificate_.not_covered
         assert OTHER_RELEASES in again.forget(["p1"]).certificate_.not_covered
-        assert verify(again.certificate_, again.record_).stands
-    ours.set_params(budget=make_budget(releases=3)).fit(X, y, subjects=people)
+        assert verify(again.certificate_, again.record_).valid
+    ours.set_params(budget=make_budget(releases=4)).fit(X, y, subjects=people)
     assert OTHER_RELEASES not in ours.certificate_.not_covered
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, pd.DataFrame])
+def test_a_second_fit_under_an_equal_budget_says_so(kind: Any) -> None:
+    X, y, people = table()
+    given = kind(X)
+    model(budget=make_budget()).fit(given, y, people)
+    for changes in ({}, {"alpha": 0.3}, {"fit_intercept": False}):
+        again = clone(model(budget=make_budget())).set_params(**changes)
+        again.fit(given, y, people)
+        assert OTHER_RELEASES in again.certificate_.not_covered
+        assert OTHER_RELEASES in again.forget(["p1"]).certificate_.not_covered
+        assert again.certificate_.status == "certified"
+    for X_, y_, budget in (
+        (kind(X[1:]), y[1:], make_budget()),
+        (given, y[::-1], make_budget()),
+        (kind(X * 2.0), y, make_budget()),
+        (given, y, make_budget(sigma=0.7)),
+    ):
+        other = model(budget=budget).fit(X_, y_)
+        assert OTHER_RELEASES not in other.certificate_.not_covered
 
 
 def test_a_fit_of_what_was_fitted_elsewhere_says_so(tmp_path: Path) -> None:
@@ -222,15 +245,15 @@ def test_a_declaration_survives_another_fit(tmp_path: Path) -> None:
     for again in (ours, *copies, ours.set_params(preprocessing=StandardScaler())):
         certificate = again.fit(X, y, subjects=people).certificate_
         assert (certificate.status, certificate.selection) == (
-            "radius-only",
+            "no promise",
             "not covered",
         )
     scaled = model(budget=make_budget(), preprocessing=StandardScaler())
     searched = scaled.fit(X, y)
     assert searched.certificate_.status == "certified"
-    assert searched.declare_tuned("a search").certificate_.status == "radius-only"
-    assert searched.forget(rows=[3]).certificate_.status == "radius-only"
-    assert searched.fit(X, y).certificate_.status == "radius-only"
+    assert searched.declare_tuned("a search").certificate_.status == "no promise"
+    assert searched.forget(rows=[3]).certificate_.status == "no promise"
+    assert searched.fit(X, y).certificate_.status == "no promise"
 
 
 def test_seeded_noise_is_used_once_whatever_happened_before(tmp_path: Path) -> None:

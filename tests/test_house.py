@@ -25,7 +25,7 @@ PACKAGE_RULES: tuple[Rule, ...] = (
     house.deterministic,
     house.listed,
 )
-CODE_RULES: tuple[Rule, ...] = (house.annotated, house.ascii_named)
+CODE_RULES: tuple[Rule, ...] = (house.annotated, house.ascii_named, house.outside)
 FILE_RULES: tuple[Rule, ...] = (house.portable, house.addressless)
 
 
@@ -173,13 +173,14 @@ def test_package_is_typed() -> None:
 
 LOSSES = "src/expunge/core/losses.py"
 INIT = "src/expunge/linalg/__init__.py"
+TEST, INNER = "tests/test_restore.py", "expunge." + "registry"
 SIX = "a: int, b: int, c: int, d: int, e: int, f: int"
 
 BAD: list[tuple[Rule, str, str]] = [
     (house.known, "src/expunge/utils.py", ""),
     (house.downward, LOSSES, "from ..removal import Newton"),
     (house.downward, LOSSES, "from expunge.cli import main"),
-    (house.downward, LOSSES, "def f() -> None:\n    import expunge.removal.summary"),
+    (house.downward, LOSSES, "def f() -> None:\n    import expunge.removal.retrain"),
     (house.downward, LOSSES, "from .. import __version__"),
     (house.downward, LOSSES, "import expunge"),
     (house.downward, INIT, "from ..solvers.newton import solve"),
@@ -199,6 +200,13 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.deterministic, LOSSES, "draw = stats.norm.rvs"),
     (house.ascii_named, LOSSES, "\N{GREEK SMALL LETTER THETA} = 1"),
     (house.listed, INIT, "from .prox import solve"),
+    (house.outside, TEST, "registry._context.store"),
+    (house.outside, TEST, "from expunge.registry import Registry, keys"),
+    (house.outside, TEST, f"from {INNER}.storage import Store"),
+    (house.outside, TEST, f"import {INNER}.statements as said"),
+    (house.outside, TEST, f"patch.setattr('{INNER}.context.now', tell)"),
+    (house.outside, "tests/test_sessions.py", f"import {INNER}.context"),
+    (house.outside, TEST, "from tests.registries.inside import inside"),
     (house.portable, "README.md", "Data are under /" + "home/ada."),
     (house.addressless, "uv.lock", ""),
     (house.addressless, "requirements-dev.txt", "a @ https://example.org/a.whl"),
@@ -228,6 +236,33 @@ class Weighing:
     def draw(self, rng: np.random.Generator, root: str = "./tmp") -> Vector: ...
 '''
     assert list(rule(source(LOSSES, text))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (TEST, "from expunge.registry import Registry, rebuild_journal"),
+        (TEST, "from tests.registries import crash_at"),
+        ("tests/registries/new.py", f"from {INNER}.storage import Store"),
+        ("tests/test_sessions.py", f"from {INNER}.storage import Store"),
+    ],
+)
+def test_what_is_public_or_inside_may_be_known(path: str, text: str) -> None:
+    assert list(house.outside(source(path, text))) == []
+
+
+def test_insiders_are_there_and_need_to_know() -> None:
+    """The list gets shorter when one of them no longer does."""
+    for path, parts in house.INSIDERS.items():
+        files = [file for file in CODE if str(file.path).startswith(path)]
+        found = {
+            name.split(".")[2]
+            for file in files
+            for _, name in file.imports()
+            if name.startswith("expunge.registry.")
+        } | {name for file in files for name in house.INSIDE.findall(file.text)}
+        assert {part for part in parts if part} <= found, path
+        assert any(name[0].islower() for name in found), path
 
 
 def test_class_with_two_homes_is_found() -> None:

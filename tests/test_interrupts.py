@@ -14,7 +14,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.exceptions import ExpungeError, InvalidInput
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.private_model.snapshot import note_use
 from tests.interrupts import PACKAGE, count_lines, interrupt
