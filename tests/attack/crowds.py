@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from expunge.exceptions import CapacityExceeded, InvalidInput
-from expunge.linear_model.snapshots import private_model, set_snapshot, snapshot_of
+from expunge.linear_model.base import private_model, set_snapshot, snapshot_of
 from expunge.private_model.snapshot import replace_places
 
 from . import draws
@@ -140,7 +140,6 @@ class Crowd:
                 owners=task.owners[mask].tolist(),
             )
             set_snapshot(model, snapshot_of(model).release(after))
-            private_model(model)
         self._settle(said, leaving, coming)
         return said
 
@@ -208,5 +207,12 @@ class _Watch:
         return caught
 
 
-# What a fit to the rows may say too, or a schedule that has ended.
-TOLERATED = ("NotConverged", "NotCertifiable", "ScheduleExhausted", "EmptyClass")
+# What a fit to the rows may say too (the kind ``parity`` sees that it does), or a
+# schedule that has ended.
+TOLERATED = (
+    "NotConverged",
+    "NotCertifiable",
+    "NotPositiveDefinite",
+    "ScheduleExhausted",
+    "EmptyClass",
+)

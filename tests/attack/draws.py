@@ -12,6 +12,8 @@ from .oracle import Aim, Sample
 Generator = np.random.Generator
 
 LOSSES = ("logistic", "softmax", "one-vs-rest", "squared", "huber", "hinge")
+# What the core takes too: losses that the package does not have.
+STRANGERS = (*LOSSES, "poisson")
 CLASSIFIERS = ("logistic", "softmax", "one-vs-rest", "hinge")
 # How often numbers are near the ends of the allowed range, and how far out.
 EXTREMES = 0.04
@@ -38,7 +40,7 @@ class Task:
     @property
     def classes(self) -> int:
         """How many classes the labels have; zero for targets."""
-        if self.aim.loss.name in ("squared", "huber"):
+        if self.aim.loss.name in ("squared", "huber", "poisson"):
             return 0
         return max(2, self.aim.loss.outputs)
 
@@ -86,6 +88,9 @@ def labels(rng: Generator, loss: Loss, X: Array) -> Array:
         y = np.where(eta[:, 0] + rng.logistic(size=len(X)) > 0.0, 1.0, -1.0)
         y[rng.permutation(len(y))[:2]] = (-1.0, 1.0)
         return y
+    if loss.name == "poisson":
+        expected = np.exp(np.clip(eta[:, 0] + rng.uniform(-3.0, 3.0), -5.0, 6.0))
+        return rng.poisson(expected).astype(float)
     if chance(rng, 0.2):  # explained without an error, by terms that nearly cancel
         truth = 10.0 ** rng.uniform(0.0, 5.0) * rng.standard_normal(X.shape[1])
         return np.asarray(X @ truth)

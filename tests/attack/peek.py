@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
+from tests.registries import private_model_of
 
 from .losses import Array
 
@@ -23,5 +24,4 @@ def erased_on_device(model: Any) -> bool:
 
 def draft_in(registry: Any, name: str) -> Array:
     """Return the noise-free parameters of a model in a registry."""
-    with registry._context.hold_lock(30.0):
-        return np.asarray(registry._context.load_model(name).private.answer.draft.theta)
+    return np.asarray(private_model_of(registry, name).answer.draft.theta)

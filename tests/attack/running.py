@@ -22,6 +22,7 @@ from .judge import Checker, Tally
 # Which module attacks what: its attack(rng, checker), or the function after the colon.
 KINDS: Mapping[str, str] = {
     "core": "core",
+    "parity": "parity",
     "streams": "streams",
     "adopted": "adopted",
     "lifted": "lifted",
@@ -31,6 +32,8 @@ KINDS: Mapping[str, str] = {
     "tuned": "tuned",
     "registry": "registries",
     "classes": "classes",
+    "balanced": "worlds:attack_balanced",
+    "cards": "worlds:attack_cards",
     "interrupts": "interrupts",
     "threads": "threads",
     "claims": "claims",
