@@ -8,13 +8,11 @@ import pickle
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from expunge.registry.context import Context, Paths, read_settings
-from expunge.registry.storage import Store
-from tests.registries import Dump, dump_of
+from tests.registries import Dump, dump_of, is_on_sqlite
 from tests.registries import put_back as put_tables_back
 
 # Locks come and go, and SQLite's files change when their log is moved: what is in them
@@ -63,8 +61,8 @@ def put_back(folder: Path, backup: Path) -> None:
 
 def write_dump(folder: Path, backup: Path) -> None:
     """Dump the tables of a registry on PostgreSQL beside a backup."""
-    if not Paths(folder).database.exists():
-        _dump_of(backup).write_bytes(pickle.dumps(tables(folder)))
+    if not is_on_sqlite(folder):
+        _dump_of(backup).write_bytes(pickle.dumps(dump_of(folder)))
 
 
 def put_database_back(folder: Path, backup: Path) -> None:
@@ -72,41 +70,23 @@ def put_database_back(folder: Path, backup: Path) -> None:
     if not _dump_of(backup).exists():
         return
     dumped: Dump = pickle.loads(_dump_of(backup).read_bytes())
-    with _store(folder) as store:
-        put_tables_back(store, dumped)
-
-
-def tables(folder: Path) -> Dump:
-    """Return all that a registry's database holds."""
-    with _store(folder) as store:
-        return dump_of(store)
+    put_tables_back(folder, dumped)
 
 
 def state(folder: Path) -> dict[str, object]:
     """Return what must be as before where nothing was to be changed."""
-    places = Paths(folder)
-    lost = read_settings(places).url is None and not places.database.exists()
+    lost = is_on_sqlite(folder) and not (folder / "expunge.db").exists()
     files = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file() and path.name not in NOT_COMPARED
     }
-    return {**files, "tables": None if lost else tables(folder)}
+    return {**files, "tables": None if lost else dump_of(folder)}
 
 
 def hidden(folder: Path) -> list[str]:
     """Return what has a dot in front of its name: it was being written, or replaced."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*"))
-
-
-@contextmanager
-def _store(folder: Path) -> Iterator[Store]:
-    places = Paths(folder)
-    store = Context.in_folder(places, read_settings(places)).store
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _dump_of(backup: Path) -> Path:

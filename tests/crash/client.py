@@ -36,6 +36,8 @@ class Memory:
         were taken back.
     parameters
         One of every release that was seen, as its bytes.
+    windows
+        What a service with changing windows said, see ``windows``.
     found
         How far the first request without an acknowledgement had come when the last
         process began.
@@ -52,6 +54,7 @@ class Memory:
     done: set[int] = field(default_factory=set)
     out: dict[tuple[str, int], bool] = field(default_factory=dict)
     parameters: set[str] = field(default_factory=set)
+    windows: list[str] = field(default_factory=list)
     found: str = ""
     complaints: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -72,6 +75,8 @@ class Memory:
                 self.out[model, int(number)] = word == "shipped"
             case "parameter", figures:
                 self.parameters.add(figures)
+            case "windows", said:
+                self.windows.append(said)
             case "found", stage:
                 self.found = stage
             case "refused", phase:

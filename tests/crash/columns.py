@@ -22,6 +22,7 @@ from .restores import LiveCopies
 from .sabotage import Sabotage
 from .settings import Kills, PowerLosses, ServerKills
 from .trial import Course, OneByOne, Tally, Trial, trials
+from .windows import ChangedWindows
 
 LENGTH = 8  # bytes before each word of a column that say how long it is
 
@@ -45,6 +46,9 @@ KINDS: Mapping[str, Kind] = {
     "lost-locks": Kind("of two processes at work", Kills, LostLocks),
     "damaged-journals": Kind("after a story", Kills, DamagedJournals),
     "full-disks": Kind("of the client", Kills, FullDisks),
+    "changed-windows": Kind(
+        "of a service that starts with another window", Kills, ChangedWindows
+    ),
     "restores": Kind("from copies of a registry in use", Kills, LiveCopies),
 }
 

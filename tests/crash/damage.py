@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from expunge.exceptions import ExpungeError, InvalidInput
 from expunge.registry import Registry, Request, rebuild_journal
-from expunge.registry.context import Paths
+from tests.registries import journal_file
 
 from .backups import back_up, put_back, put_database_back, state
 from .oracles import Arrays, private_arrays
@@ -208,7 +208,7 @@ class DamagedJournals(Trial):
                 apart(back_up, folder, place.backup)
                 if rebuilt:
                     apart(_rebuild_from_nothing, folder)
-                older = Paths(folder).journal.read_bytes()
+                older = journal_file(folder).read_bytes()
                 place = place._replace(older=older, rebuilt=rebuilt)
             if self.memory.complaints or not self.memory.finished:
                 raise RuntimeError(f"even in peace: {self.memory.complaints}")
@@ -232,7 +232,7 @@ class DamagedJournals(Trial):
         self, place: Place, attempt: Attempt, in_peace: Arrays
     ) -> list[str]:
         """Try something on a damaged journal; return what is wrong with the outcome."""
-        journal = Paths(place.folder).journal
+        journal = journal_file(place.folder)
         whole = journal.read_bytes()
         chance = random.Random(attempt.seed)
         damaged = DAMAGES[attempt.damage](whole, place.older, chance)
@@ -314,7 +314,7 @@ def _readmit_strangers(folder: Path) -> None:
 
 
 def _rebuild_from_nothing(folder: Path) -> None:
-    Paths(folder).journal.unlink()
+    journal_file(folder).unlink()
     rebuild_journal(folder)
 
 

@@ -11,7 +11,7 @@ from expunge.registry import Request
 
 from .story import APPLYING, FIRST, FITS, Sample, Step, Story, as_sample, join_samples
 
-DONE, NOTHING = ("done", ""), ("nothing held", "")
+DONE, NOTHING = ("done", ""), ("nothing found", "")
 HELD = "hold"
 # A person who asked for one of these is kept out of fits, until readmitted.
 FOR_GOOD = ("erase", "object", "hold")
@@ -80,7 +80,7 @@ class Expected:
         self._out_while_restricted: set[str] = set()
         for step in story.steps:
             self.take(step)
-        self._apply()
+        self._apply(self.waiting)
 
     @property
     def people(self) -> dict[str, set[str]]:
@@ -112,8 +112,10 @@ class Expected:
     def take(self, step: Step) -> None:
         """Take in one step."""
         self.waiting += step.asked
-        if step.how in APPLYING:
-            self._apply()
+        if step.how == "forget":
+            self._apply(self._own(step.asked))
+        elif step.how in APPLYING:
+            self._apply(self.waiting)
         elif step.how in FITS:
             sample = self._story.samples[step.model].of(step.people)
             self.rows[step.model] = sample.by_owner()
@@ -138,10 +140,21 @@ class Expected:
         elif step.how == "extend":
             self.extended[step.request] = step.reason
 
-    def _apply(self) -> None:
-        """Settle what waits, in order; only the difference changes models."""
+    def _own(self, asked: Sequence[Request]) -> list[Request]:
+        """Return these requests, and what the same people asked for before them."""
+        ids = {one.request for one in asked}
+        about: set[str] = set()
+        own: list[Request] = []
+        for one in reversed(self.waiting):
+            if one.request in ids or not about.isdisjoint(one.subjects):
+                about |= {*one.subjects}
+                own.insert(0, one)
+        return own
+
+    def _apply(self, chosen: Sequence[Request]) -> None:
+        """Settle what is chosen, in order; only the difference changes models."""
         before = {name: {**there} for name, there in self.rows.items()}
-        for one in self.waiting:
+        for one in chosen:
             started = {name: {**there} for name, there in self.rows.items()}
             judged = [self._settle(one, person) for person in one.subjects]
             outcome, reason = _joined(judged)
@@ -152,9 +165,10 @@ class Expected:
             if outcome != "refused":
                 self._keep_out(one)
         released = self._differing(before)
-        for one in self.waiting:
+        for one in chosen:
             self.changed[one.request] &= released
-        self.waiting = []
+        done = {one.request for one in chosen}
+        self.waiting = [one for one in self.waiting if one.request not in done]
 
     def _differing(self, before: dict[str, dict[str, Sample]]) -> set[str]:
         """Return the models whose rows in use are not those from before."""

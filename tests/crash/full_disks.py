@@ -13,10 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
-
 from expunge.exceptions import StoreFailed
-from expunge.registry.storage import engine
+from tests.registries import limit_growth
 
 from .client import Line
 from .phases import put
@@ -27,7 +25,6 @@ from .trial import FURY, ComparedTrial, begin_story
 # So many calls that need room, at the most, before there is none; bytes of a file.
 MANY, SIZES = 25, (1, 1 << 10, 1 << 14, 1 << 18)
 WAYS = ("calls", "calls", "sizes", "pages")
-ALL_PAGES = 1_073_741_823
 # How often a process ends when the disk is full; otherwise it goes on.
 SHARE_OF_ENDS = 0.3
 # Names are made by these, and these flush or replace: they fail at most once in a row.
@@ -67,8 +64,7 @@ class Disk:
             put(os, name, partial(self._named, name))
         for name in ("open", "write", "pwrite", "fdopen"):
             put(os, name, getattr(self, f"_{name}"))
-        self._begin = engine._begin
-        put(engine, "_begin", self._begun)
+        limit_growth(self._may_grow)
 
     def make_room(self) -> None:
         """Let there be room, until it fills up another time; the process may end."""
@@ -143,15 +139,11 @@ class Disk:
         raw = _File(descriptor, self._grow)
         return raw if buffering == 0 else io.BufferedWriter(raw)
 
-    def _begun(self, connection: Connection) -> None:
-        """Begin a transaction of SQLite, whose database may or may not grow."""
-        self._begin(connection)
+    def _may_grow(self) -> bool:
+        """Return whether SQLite's file may grow in a transaction that begins."""
         if self._way == "pages":
             self._need()
-        grows = not (self._is_full and self._way == "pages") or self._is_spared
-        # SQLite takes one page for as many as there are.
-        pages = ALL_PAGES if grows else 1
-        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        return not (self._is_full and self._way == "pages") or self._is_spared
 
 
 class _File(io.FileIO):

@@ -14,13 +14,12 @@ from typing import Any
 
 from expunge.exceptions import Busy, StoreFailed
 from expunge.registry import Registry
-from expunge.registry.context import Paths, read_settings
-from expunge.registry.storage import lock
 from tests.postgres import connect
+from tests.registries import address_of_database, busy_sessions, delete_lock, wrap
 
 from .backups import back_up, put_database_back
 from .client import Line
-from .phases import PAUSED, dawdle, put
+from .phases import PAUSED, dawdle
 from .processes import PATIENCE, Life, Worker, apart, judged
 from .sending import Telling, send_all
 from .trial import FURY, ComparedTrial, begin_story
@@ -33,17 +32,6 @@ IMPATIENCE = 0.002
 COMMANDS = ("look", "rotate signing key", "rotate tag key")
 # While these go on, nobody holds the lock, and a strike does not count.
 IDLE = ("starting", "opening", "between requests", "look", "fetching a receipt")
-
-_SESSIONS = """
-    SELECT activity.pid, application_name, locktype IS NOT NULL AS holds
-    FROM pg_stat_activity AS activity
-    LEFT JOIN pg_locks AS locks
-      ON locks.pid = activity.pid AND granted AND locktype = 'advisory'
-      AND classid = %(high)s AND objid = %(low)s
-    WHERE datname = current_database() AND application_name LIKE 'worker %%'
-      AND (locktype IS NOT NULL OR state IN ('active', 'idle in transaction'))
-"""
-_KEY = {"high": lock.ADVISORY >> 32, "low": lock.ADVISORY & 0xFFFFFFFF}
 
 
 class LostLocks(ComparedTrial):
@@ -85,7 +73,7 @@ class LostLocks(ComparedTrial):
 
         def work(line: Line) -> None:
             os.environ["PGAPPNAME"] = f"worker {number}"
-            put(lock, "sleep", _sleep_less)
+            wrap("waiting for the lock", lambda real: _sleep_less)
             dawdle(line, 2 * self._seed + number)
             send_all(telling, self.memory, line)
 
@@ -110,7 +98,9 @@ class LostLocks(ComparedTrial):
             if not any(pauses) and time.monotonic() < due:
                 continue
             struck = (
-                _delete_lock(folder) if session is None else self._end_session(session)
+                (0 if delete_lock(folder) else None)
+                if session is None
+                else self._end_session(session)
             )
             due = time.monotonic() + self._chance.uniform(0.0, LONGEST_REST)
             phase = phases[pauses.index(True) if any(pauses) else struck or 0]
@@ -119,14 +109,14 @@ class LostLocks(ComparedTrial):
 
     def _end_session(self, session: Any) -> int | None:
         """End the session that holds the lock, or one that is at work, or both."""
-        found = session.execute(_SESSIONS, _KEY).fetchall()
-        holders = [line for line in found if line[2]]
-        others = [line for line in found if not line[2]]
+        found = busy_sessions(session, "worker %")
+        holders = [one for one in found if one.holds_lock]
+        others = [one for one in found if not one.holds_lock]
         which = self._chance.random()
         chosen = (holders if which < 0.8 else []) + (others if which > 0.6 else [])
-        for pid, _, _ in chosen:
-            session.execute("SELECT pg_terminate_backend(%s)", (pid,))
-        return int(chosen[0][1].split()[1]) if chosen else None
+        for one in chosen:
+            session.execute("SELECT pg_terminate_backend(%s)", (one.id,))
+        return int(chosen[0].name.split()[1]) if chosen else None
 
     def _after_a_restore(self, folder: Path, backup: Path) -> list[str]:
         """Restore from before the story; return what does not hold then."""
@@ -141,14 +131,5 @@ def _sleep_less(seconds: float) -> None:
 
 def _session(folder: Path) -> AbstractContextManager[Any]:
     """Give a session of our own with PostgreSQL; None where there is none."""
-    url = read_settings(Paths(folder)).url
+    url = address_of_database(folder)
     return nullcontext() if url is None else connect(url)
-
-
-def _delete_lock(folder: Path) -> int | None:
-    """Delete the lock's file, if it is there."""
-    path = Paths(folder).lock
-    if not path.exists():
-        return None
-    path.unlink()
-    return 0

@@ -7,14 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.blocks import Blocks
 from expunge.core.linalg import Symmetric
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
-from expunge.registry.context import Context, Paths, read_settings
-from expunge.registry.storage import releases_table
 from expunge.removal.state import Draft, State
+from tests.registries import private_models_in
 
 from .expected import Expected
 from .story import Story, join_samples, unfitted
@@ -24,18 +22,6 @@ AGREEMENT = 1e-10
 COUNTED = "n_updates"
 
 Arrays = Mapping[str, NDArray[np.float64]]
-
-
-def private_models(folder: Path) -> dict[str, PrivateModel]:
-    """Return the private side of every model in a registry."""
-    places = Paths(folder)
-    context = Context.in_folder(places, read_settings(places))
-    try:
-        with context.store.read() as connection:
-            names = releases_table.model_names(connection)
-        return {name: context.load_model(name).private for name in names}
-    finally:
-        context.store.close()
 
 
 def parameters_of(registry: Registry) -> dict[str, str]:
@@ -56,7 +42,7 @@ def private_arrays(folder: Path) -> Arrays:
     """Return every figure of every model's private state and answer, by name."""
     return {
         f"{model} {name}": figures
-        for model, private in private_models(folder).items()
+        for model, private in private_models_in(folder).items()
         for value in solve_fully(private)
         for name, figures in _figures(value)
     }
@@ -67,7 +53,7 @@ def solve_fully(model: PrivateModel) -> tuple[State, Draft]:
 
     How much a request leaves, as its budget allows, depends on those before it.
     """
-    return model.agreement.mechanism.step(model.answer.state)
+    return model.terms.mechanism.step(model.answer.state)
 
 
 def differences(wanted: Arrays, found: Arrays) -> Iterator[str]:
@@ -90,7 +76,7 @@ def differences(wanted: Arrays, found: Arrays) -> Iterator[str]:
 def unlike_retraining(story: Story, folder: Path) -> Iterator[str]:
     """Yield models farther from retraining than their certificates allow."""
     rows = Expected(story).rows
-    for name, model in private_models(folder).items():
+    for name, model in private_models_in(folder).items():
         stayed = join_samples(rows[name].values())
         retrained = private_model(unfitted(name).fit(stayed.X, stayed.y))
         distance = np.linalg.norm(
@@ -109,6 +95,6 @@ def unlike_retraining(story: Story, folder: Path) -> Iterator[str]:
 def _figures(value: State | Draft) -> Iterator[tuple[str, NDArray[np.float64]]]:
     for name in type(value).__slots__:
         part = getattr(value, name)
-        figures = part.dense() if isinstance(part, Symmetric | Blocks) else part
+        figures = part.dense() if isinstance(part, Symmetric) else part
         if name != COUNTED and isinstance(figures, np.ndarray | float | int):
             yield f"{type(value).__name__}.{name}", np.asarray(figures, np.float64)

@@ -7,64 +7,54 @@ A process can also be slowed down in them, so that another one overtakes it.
 import random
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
-from expunge.files import export
-from expunge.private_model.model import PrivateModel
-from expunge.registry import keys, models
-from expunge.registry.answering import (
-    accepting,
-    adding,
-    cancelling,
-    completion,
-    worker,
-)
-from expunge.registry.recovery import restore
-from expunge.registry.storage import Checkpoints, Journal, Store, vault
+from tests.registries import wrap
 
 from .client import Line
 from .story import FITS, REQUESTS
 
-# Where each function is looked up when it is called, and what it does.
-OF_REQUESTS: tuple[tuple[Any, str, str], ...] = (
-    (accepting, "_accept_new", "accepting"),
-    (worker, "replay_journal", "catching up"),
-    (worker, "apply_batch", "computing"),
-    (adding, "make_changes", "computing"),
-    (Checkpoints, "write", "writing a checkpoint"),
-    (worker, "commit_changes", "committing"),
-    (adding, "commit_changes", "committing"),
-    (Store, "erase_deleted", "erasing"),
-    (Checkpoints, "destroy_old", "destroying keys"),
-    (completion, "write_statement", "entering the ledger"),
+# Points of what a registry does, and what they belong to.
+OF_REQUESTS = (
+    ("accepting", "accepting"),
+    ("catching up", "catching up"),
+    ("applying a batch", "computing"),
+    ("adding rows", "computing"),
+    ("writing a checkpoint", "writing a checkpoint"),
+    ("committing", "committing"),
+    ("committing rows that were added", "committing"),
+    ("erasing", "erasing"),
+    ("destroying keys", "destroying keys"),
+    ("stating", "entering the ledger"),
 )
-OF_COMMANDS: tuple[tuple[Any, str, str], ...] = (
-    (Journal, "append", "writing the journal"),
-    (vault, "replace_file", "writing the vault"),
-    (accepting, "seal_new_rows", "sealing new rows"),
-    (completion, "destroy_pending_keys", "destroying keys of new rows"),
-    (cancelling, "destroy_pending_keys", "destroying keys of new rows"),
-    (models, "store_model", "taking a model in"),
-    (models, "delete_model", "removing a model"),
-    (PrivateModel, "reanchor", "reanchoring"),
-    (export, "put_in_place", "writing what is shipped"),
-    (keys, "open_signing_key", "making a signing key"),
-    (keys, "open_tag_key", "making a tag key"),
-    (keys, "write_statement", "changing keys"),
-    (keys, "tidy_keys", "tidying keys"),
-    (restore, "_read_continuation", "reading a backup"),
-    (restore, "replace_database", "replacing the database"),
-    (restore, "replace_file", "replacing files"),
-    (restore, "_write_continuation", "bringing a backup up"),
+OF_RESTORING = (
+    ("reading a backup", "reading a backup"),
+    ("replacing the database", "replacing the database"),
+    ("replacing files", "replacing files"),
+    ("bringing a backup up", "bringing a backup up"),
 )
-PHASES = (*OF_REQUESTS, *OF_COMMANDS)
-NAMES = ("opening", *dict.fromkeys(phase for _, _, phase in OF_REQUESTS))
+OF_COMMANDS = (
+    ("writing the journal", "writing the journal"),
+    ("replacing the vault", "writing the vault"),
+    ("sealing new rows", "sealing new rows"),
+    ("destroying keys of new rows", "destroying keys of new rows"),
+    ("taking a model in", "taking a model in"),
+    ("removing a model", "removing a model"),
+    ("reanchoring", "reanchoring"),
+    ("putting what is shipped in place", "writing what is shipped"),
+    ("making a signing key", "making a signing key"),
+    ("making a tag key", "making a tag key"),
+    ("stating a signing key", "changing keys"),
+    ("tidying keys after a change", "tidying keys"),
+)
+PHASES = (*OF_REQUESTS, *OF_COMMANDS, *OF_RESTORING)
+NAMES = ("opening", *dict.fromkeys(phase for _, phase in OF_REQUESTS))
 
 # Of requests that bring rows.
 OF_ROWS = ("sealing new rows", "destroying keys of new rows")
 ENDING = ("erasing", "destroying keys", "entering the ledger", "writing the journal")
-RESTORING = tuple(phase for place, _, phase in PHASES if place is restore)
+RESTORING = tuple(phase for _, phase in OF_RESTORING)
 OF_STEPS = {
     "forget": NAMES,
     **dict.fromkeys(REQUESTS[1:], (*NAMES, *OF_ROWS)),
@@ -107,18 +97,20 @@ def put(place: Any, name: str, value: object) -> None:
 
 def announce(line: Line) -> None:
     """Have the phases of this process noted, from now on."""
-    for place, name, phase in PHASES:
-        put(place, name, _noted(getattr(place, name), line, phase))
+    for point, phase in PHASES:
+        wrap(point, partial(_noted, line=line, phase=phase))
 
 
 def dawdle(line: Line, seed: int) -> None:
     """Pause now and then, before or after a phase."""
     chance = random.Random(seed)
-    for place, name, phase in PHASES:
-        put(place, name, _pausing(getattr(place, name), line, phase, chance))
+    for point, phase in PHASES:
+        wrap(point, partial(_pausing, line=line, phase=phase, chance=chance))
 
 
-def _noted(function: Callable[..., Any], line: Line, phase: str) -> Callable[..., Any]:
+def _noted(
+    function: Callable[..., Any], *, line: Line, phase: str
+) -> Callable[..., Any]:
     @wraps(function)
     def noted(*arguments: Any, **named: Any) -> Any:
         with line.at(phase):
@@ -128,7 +120,7 @@ def _noted(function: Callable[..., Any], line: Line, phase: str) -> Callable[...
 
 
 def _pausing(
-    function: Callable[..., Any], line: Line, phase: str, chance: random.Random
+    function: Callable[..., Any], *, line: Line, phase: str, chance: random.Random
 ) -> Callable[..., Any]:
     def perhaps_pause() -> None:
         if chance.random() < SHARE_OF_PAUSES:

@@ -11,9 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from expunge.exceptions import ExpungeError, NeedsRestore, StoreFailed
-from expunge.registry import Request, RequestStatus, opening, statements
+from expunge.exceptions import NeedsRestore, StoreFailed
+from expunge.registry import (
+    Request,
+    RequestStatus,
+    happenings,
+    opening,
+    requests,
+    statements,
+)
 from expunge.registry.answering import (
+    accepting,
     cancelling,
     completion,
     pending_rows,
@@ -22,6 +30,8 @@ from expunge.registry.answering import (
 )
 from expunge.registry.answering.changes import AnyChange
 from expunge.registry.context import Context
+from expunge.registry.deliveries import RegistryDeliveries
+from expunge.registry.delivery import Queued
 from expunge.registry.recovery import replay as recovery
 from expunge.registry.recovery import restore
 from expunge.registry.requests import RegistryRequests
@@ -33,6 +43,7 @@ from expunge.registry.storage import (
 from expunge.registry.storage.journal import ReadKnown
 from expunge.registry.storage.marks import BEGINNING, Mark
 from expunge.registry.storage.requests_table import Answered
+from expunge.registry.window import Window
 from expunge.rights import standing
 
 from .client import Line
@@ -46,12 +57,10 @@ CARELESS, PAUSE = "being careless", 0.02
 def complete_without_applying(line: Line) -> None:
     """Say that requests are applied, and change no model."""
 
-    def hollow(
-        context: Context, waiting: Sequence[Any], **rest: Any
-    ) -> dict[str, ExpungeError]:
+    def hollow(context: Context, waiting: Sequence[Any], **rest: Any) -> worker.Left:
         made = {line.id: Answered({}) for line in waiting}
         worker.commit_changes(context, [], made=made)
-        return {}
+        return worker.Left({}, ())
 
     put(worker, "apply_batch", hollow)
 
@@ -214,6 +223,31 @@ def settle_backwards(line: Line) -> None:
     put(worker, "settle", settle)
 
 
+def take_windows_from_today(line: Line) -> None:
+    """Let the window of a request follow from a setting of each process."""
+
+    def request_status(found: Any) -> RequestStatus:
+        status = real(found)
+        return replace(status, window=Window.at(status.accepted, length))
+
+    length = (1, 60, 900)[os.getpid() % 3]
+    real = accepting.request_status
+    for place in (requests, happenings):
+        put(place, "request_status", request_status)
+
+
+def tell_before_the_queue(line: Line) -> None:
+    """Write down that the ledger was told, and queue messages after that."""
+
+    def queue(self: RegistryDeliveries, queued: Queued) -> None:
+        real(self, replace(queued, deliveries=[]))
+        _pause(line)
+        real(self, queued)
+
+    real = RegistryDeliveries.queue
+    put(RegistryDeliveries, "queue", queue)
+
+
 def say_nothing_of_full_disks(line: Line) -> None:
     """Go on as if a checkpoint had been written."""
 
@@ -286,6 +320,12 @@ SABOTAGES: Mapping[str, Sabotage] = {
     "charge-who-forgets": Sabotage(charge_who_forgets, (), "restores", 150),
     "leave-drafts": Sabotage(leave_drafts, (), "restores", 80),
     "restore-everybody": Sabotage(restore_everybody, (), "restores"),
+    "take-windows-from-today": Sabotage(
+        take_windows_from_today, kind="changed-windows"
+    ),
+    "tell-before-the-queue": Sabotage(
+        tell_before_the_queue, (CARELESS,), "changed-windows"
+    ),
     "say-nothing-of-full-disks": Sabotage(say_nothing_of_full_disks, (), "full-disks"),
 }
 

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 from expunge.exceptions import InvalidInput, NeedsRestore, UnknownRequest
 from expunge.registry import Registry
-from expunge.registry.context import today
-from expunge.registry.storage.engine import Collision
+from tests.registries import is_collision, today
 
 from .backups import back_up, hidden, put_database_back
 from .client import Line, Memory
@@ -115,7 +114,7 @@ class Sender:
             try:
                 return act(*what)
             except self._telling.tolerated as error:
-                if isinstance(error, Collision):
+                if is_collision(error):
                     raise
                 self._line.say("refused", self._line.failed())
                 self._telling.after_refusal()

@@ -4,10 +4,8 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from expunge.exceptions import ExpungeError
 from expunge.ledger import (
     Head,
     KeyRotated,
@@ -21,17 +19,18 @@ from expunge.ledger import (
     subject_tags,
 )
 from expunge.registry import Registry
-from expunge.registry.context import Paths
-from expunge.registry.keys import read_tag_keys
-from expunge.registry.statements import find_unnamed
-from expunge.registry.storage import Checkpoints, Vault
-from expunge.registry.storage.aside_table import aside_name, is_aside, model_of
-from expunge.registry.storage.vault import OWNER
+from tests.registries import (
+    leftovers_of,
+    said_of_rows_apart,
+    shipments_of,
+    tag_keys_of,
+    unnamed_in_journal,
+)
 
-from .backups import hidden, tables
+from .backups import hidden
 from .client import Memory
 from .expected import Expected
-from .opened import Opened, keys_of_new_rows, traces_of
+from .opened import Opened, traces_of
 from .oracles import (
     Arrays,
     differences,
@@ -190,10 +189,9 @@ def _receipts(registry: Registry, memory: Memory, expected: Expected) -> Iterato
 
 def _keys(story: Story, registry: Registry, folder: Path) -> Iterator[str]:
     """See that keys changed as often as was asked, and that one is in force."""
-    places = Paths(folder)
-    if places.public.read_text() != registry.keys.public_pem():
+    if (folder / "public.pem").read_text() != registry.keys.public_pem():
         yield "public.pem does not list the keys of the ledger"
-    secret = [path.name for path in places.keys.glob("signing-*")]
+    secret = [path.name for path in (folder / "keys").glob("signing-*")]
     if len(secret) != 1:
         yield f"{', '.join(secret)}: there should be one signing key"
     wanted = sum(step.how == "rotate signing key" for step in story.steps)
@@ -201,7 +199,7 @@ def _keys(story: Story, registry: Registry, folder: Path) -> Iterator[str]:
     if rotated < wanted:
         yield f"the signing key was rotated {rotated} times, and should be {wanted}"
     n_tag_keys = 1 + sum(step.how == "rotate tag key" for step in story.steps)
-    if len(read_tag_keys(places)) < n_tag_keys:
+    if len(tag_keys_of(folder)) < n_tag_keys:
         yield f"there should be {n_tag_keys} tag keys"
 
 
@@ -218,8 +216,7 @@ def _people(story: Story, registry: Registry, expected: Expected) -> Iterator[st
 
 def _kept_out(story: Story, registry: Registry, expected: Expected) -> Iterator[str]:
     """See whom a fit refuses, unless the journal lost some of their names."""
-    lines = [line for _, line in registry._context.journal.read(0)]
-    if find_unnamed(lines):
+    if unnamed_in_journal(registry):
         return
     found = {*registry.requests.find_forgotten(sorted(story.everybody()))}
     for person in found ^ expected.kept_out:
@@ -229,15 +226,15 @@ def _kept_out(story: Story, registry: Registry, expected: Expected) -> Iterator[
 
 def _shipped(registry: Registry, folder: Path, memory: Memory) -> Iterator[str]:
     """See that whatever left is known, and whatever came back is settled."""
-    found = tables(folder)["shipments"]
-    names = {line["name"] for line in found}
+    found = shipments_of(folder)
+    names = {one.name for one in found}
     for path in folder.with_name("shipped").glob("*"):
         if path.name not in names and not path.name.startswith("."):
             yield f"{path.name} left, and the registry does not know"
     status = registry.status()
     outstanding = {(one.model, one.number) for one in status.outstanding}
     newest = {(model.name, model.number) for model in status.models}
-    known = {(line["model"], line["number"]) for line in found}
+    known = {(one.model, one.number) for one in found}
     for release, is_out in memory.out.items():
         wanted = is_out and release not in newest
         if release not in known or (release in outstanding) != wanted:
@@ -248,42 +245,16 @@ def _leftovers(folder: Path) -> Iterator[str]:
     # What is being written has a name with a dot in front until it is whole.
     for name in hidden(folder):
         yield f"{name} was left behind"
-    places = Paths(folder)
-    sealed = Checkpoints(places.checkpoints, Vault(places.vault))
-    models = {line["name"]: line for line in tables(folder)["models"]}
-    kept = json.loads(places.vault.read_text())["keys"]
-    for request in keys_of_new_rows(folder):
-        yield f"{request} is answered, and the key of its new rows is kept"
-    for path in places.checkpoints.iterdir():
-        if path.name.startswith(("spare~", OWNER)):
-            continue
-        name, generation, _ = path.name.rsplit(".", 2)
-        current = models.get(name)
-        if current is None:
-            if name in kept:
-                yield f"{path.name} was left behind, with a key"
-            continue
-        if current["removed"] is not None:
-            yield f"{path.name} was left behind, and its model was removed"
-            continue
-        # A later one was never committed, and goes when its generation is.
-        if (
-            path.name == current["checkpoint"]
-            or int(generation) > current["generation"]
-        ):
-            continue
-        with suppress(ExpungeError):
-            sealed.read(path.name)
-            yield f"{path.name} was left behind, and its key is not destroyed"
+    yield from leftovers_of(folder)
 
 
 def _sealed_apart(story: Story, folder: Path, expected: Expected) -> Iterator[str]:
     """See that rows are apart that should be, and that nothing else opens them."""
     opened = Opened(folder, sorted(story.everybody()))
     found = {
-        (model_of(name), person)
-        for name, there in opened.rows.items()
-        if is_aside(name)
+        (name, person)
+        for (name, is_apart), there in opened.rows.items()
+        if is_apart
         for person in there
     }
     wanted = {
@@ -295,14 +266,16 @@ def _sealed_apart(story: Story, folder: Path, expected: Expected) -> Iterator[st
         yield f"rows of {person} in {name} are apart, or should be"
     for name, person in found & wanted.keys():
         traces = traces_of(wanted[name, person].rows)
-        blob = opened.rows[aside_name(name)][person]
+        blob = opened.rows[name, True][person]
         if not all(trace in blob for trace in traces):
             yield f"the rows of {person} in {name} are not those that were set aside"
         if any(trace in blob for blob in opened.using(name) for trace in traces):
             yield f"the rows of {person} open with the key of {name}"
-    lines = tables(folder)["set_aside"]
     columns = ("place", "reason", "until")
-    said = Counter(tuple(line[key] for key in columns) for line in lines)
+    said = Counter(
+        tuple(getattr(one, key) for key in columns)
+        for one in said_of_rows_apart(folder)
+    )
     stated = Counter(
         tuple(getattr(one, key) for key in columns) for one in wanted.values()
     )
@@ -328,7 +301,7 @@ def _traces(
     And for any row that should be gone, and for the parameters of releases that are
     superseded. Tags are in the journal.
     """
-    keys = read_tag_keys(Paths(folder))
+    keys = tag_keys_of(folder)
     rows, tags = [], []
     for person in sorted(story.everybody()):
         if not expected.models_of(person):
