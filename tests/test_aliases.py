@@ -6,30 +6,29 @@ from base64 import b64encode
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from expunge.exceptions import Busy, InvalidInput, StoreFailed, UnknownSubject
 from expunge.ledger.keys import alias_seal_key, alias_tag
 from expunge.registry import AliasesAdded, AmbiguousAlias, Registry, Request
-from expunge.registry.answering import worker
-from expunge.registry.answering.worker import apply_batch, recover
-from expunge.registry.context import today
-from expunge.registry.keys import read_tag_keys
-from expunge.registry.storage import aliases_table, tables
-from expunge.registry.storage.vault import unseal
 from expunge.rights import Identifier
 from expunge.rights.standing import Right
 from tests.registries import (
+    aliases_of,
+    apply_and_stop,
     by_name,
     data_without,
     dump_of,
     estimator,
+    exchange_alias,
     put_back,
     registry_at,
     require_consistent,
+    set_clock,
+    tag_keys_of,
+    today,
+    unseal,
 )
 
 ADDRESS = "ada@example.org"
@@ -45,11 +44,6 @@ def hashed(identifier: Identifier) -> Identifier:
 
 def number(i: int) -> Identifier:
     return Identifier("customer", f"c{i}")
-
-
-def lines(registry: Registry) -> list[Any]:
-    with registry._context.store.read() as connection:
-        return list(connection.execute(select(tables.aliases)))
 
 
 class TestAdd:
@@ -71,9 +65,9 @@ class TestAdd:
     def test_again_changes_nothing(self, registry: Registry) -> None:
         pairs = [("person 3", ADA), (" person 3", hashed(ADA)), ("person 3", PHONE)]
         assert registry.aliases.add(pairs) == AliasesAdded(2, 1, 0)
-        before = lines(registry)
+        before = aliases_of(registry)
         assert registry.aliases.add(pairs) == AliasesAdded(0, 3, 0)
-        assert lines(registry) == before
+        assert aliases_of(registry) == before
 
     def test_nobody_needs_to_be_in_a_model_yet(self, registry: Registry) -> None:
         registry.aliases.add([("newcomer", ADA)])
@@ -128,12 +122,12 @@ class TestAmbiguity:
 
     def test_somebody_else_has_it(self, registry: Registry) -> None:
         registry.aliases.add([("person 3", ADA)])
-        before = lines(registry)
+        before = aliases_of(registry)
         with pytest.raises(AmbiguousAlias, match="somebody else already") as error:
             registry.aliases.add([("person 4", PHONE), ("person 4", ADA)])
         assert error.value.positions == (1,)
         assert "person 3" not in str(error.value) and "person 4" not in str(error.value)
-        assert lines(registry) == before
+        assert aliases_of(registry) == before
 
     def test_it_can_change_hands_when_removed(self, registry: Registry) -> None:
         registry.aliases.add([("person 3", ADA), ("person 3", PHONE)])
@@ -191,8 +185,8 @@ class TestKeys:
 
     def test_tag_key_alone_does_not_open_a_line(self, registry: Registry) -> None:
         registry.aliases.add([("person 3", ADA)])
-        (line,) = lines(registry)
-        (key,) = read_tag_keys(registry._context.paths)
+        (line,) = aliases_of(registry)
+        (key,) = tag_keys_of(registry)
         assert line.tag == alias_tag(ADA, key)
         place = f"alias {line.tag}"
         assert unseal(line.sealed, alias_seal_key(ADA, key), place=place) == b"person 3"
@@ -203,16 +197,9 @@ class TestKeys:
     def test_lines_cannot_be_exchanged(self, registry: Registry) -> None:
         """Who writes to the database must not send a request to somebody else."""
         registry.aliases.add([("person 3", ADA), ("person 4", EVE)])
-        (key,) = read_tag_keys(registry._context.paths)
+        (key,) = tag_keys_of(registry)
         mine, other = alias_tag(ADA, key), alias_tag(EVE, key)
-        table = tables.aliases
-        with registry._context.store.write() as connection:
-            there = aliases_table.find_aliases(connection, [mine, other])
-            connection.execute(
-                table.update()
-                .where(table.c.tag == mine)
-                .values(sealed=there[other].sealed)
-            )
+        exchange_alias(registry, mine, other)
         with pytest.raises(StoreFailed, match="altered"):
             registry.aliases.find([ADA])
 
@@ -239,9 +226,7 @@ class TestErasure:
     def test_even_if_completion_was_held_up(self, registry: Registry) -> None:
         """Between applying and completing, neither table nor journal names them."""
         registry.requests.accept([Request(("person 3",))])
-        context = registry._context
-        with context.hold_lock(30.0):
-            apply_batch(context, recover(context, 30.0))
+        apply_and_stop(registry)
         assert registry.aliases.add([("person 3", ADA)]) == AliasesAdded(0, 0, 1)
         assert registry.aliases.count() == 0
 
@@ -266,7 +251,7 @@ class TestErasure:
         registry.requests.accept([held])
         registry.requests.apply()
         assert registry.aliases.count() == 1
-        monkeypatch.setattr(worker, "today", lambda: end + timedelta(days=1))
+        set_clock(monkeypatch, end + timedelta(days=1))
         registry.requests.apply()
         assert registry.aliases.count() == 0
 
@@ -289,7 +274,8 @@ class TestErasure:
         with registry_at(folder) as registry:
             registry.aliases.add([("person 3", ADA), ("person 4", EVE)])
             gone, stays = sorted(
-                lines(registry), key=lambda line: line.tag not in tag_of(registry, ADA)
+                aliases_of(registry),
+                key=lambda line: line.tag not in tag_of(registry, ADA),
             )
             traces = [gone.tag.encode(), gone.person.encode(), gone.sealed]
             before = everything()
@@ -309,7 +295,7 @@ class TestErasure:
 
 
 def tag_of(registry: Registry, one: Identifier) -> str:
-    return alias_tag(one, read_tag_keys(registry._context.paths)[0])
+    return alias_tag(one, tag_keys_of(registry)[0])
 
 
 class TestRestore:
@@ -337,10 +323,9 @@ class TestRestore:
         with registry_at(folder, database_url) as registry:
             registry.aliases.add([("person 3", ADA), ("person 4", EVE)])
             shutil.copytree(folder, backup)
-            store = registry._context.store
-            dump = dump_of(store)
+            dump = dump_of(registry)
             registry.forget(["person 3"])
-            put_back(store, dump)
+            put_back(registry, dump)
         with Registry.restore(folder, backup) as registry:
             assert registry.aliases.find([ADA, EVE]) == {EVE: "person 4"}
             assert registry.aliases.count() == 1

@@ -10,16 +10,21 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownSubject
+from ..rights.standing import describe_outcome
 from .common import (
+    LATE,
+    N_SHOWN_IDS,
+    NEAR_MISS,
+    PARTLY,
+    REFUSED,
     CommandFailed,
     TextTable,
     count_releases_left,
-    describe_outcome,
     describe_releases_left,
     explain,
     find_exit_code,
@@ -33,6 +38,7 @@ from .common import (
 if TYPE_CHECKING:
     from ..promise.certificate import Certificate
     from ..registry import Registry, Request
+    from ..rights import Identifier
 
 # One transaction for each: few enough to show progress, many enough to be quick.
 BATCH_SIZE = 1000
@@ -51,35 +57,100 @@ class RequestedPeople:
     ids
         Normalised, in the order given, each once.
     listed
-        All ids of a file, repetitions included; None if the ids are from the command
-        line. People on the command line share a request; people in a file have a
-        request each.
+        The ids of each line of a file, repetitions included; None if the ids are from
+        the command line. People on the command line share a request; people in a file
+        have a request each.
+    tried
+        The kinds of identifier that were looked for.
+    spellings
+        What was typed, without the kind before it, and with it.
+    meant
+        The ids that each word means: an address may be two ids of one person.
     """
 
     ids: tuple[str, ...]
-    listed: tuple[str, ...] | None = None
+    listed: tuple[tuple[str, ...], ...] | None = None
+    tried: tuple[str, ...] = ("id",)
+    spellings: tuple[str, ...] = ()
+    meant: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def n_people(self) -> int:
+        """How many people these are: words that share an id are one person's."""
+        left, n_people = {*self.ids}, 0
+        for some in self.meant or [(one,) for one in self.ids]:
+            n_people += not left.isdisjoint(some)
+            left.difference_update(some)
+        return n_people
 
     def resolve_aliases(self, registry: "Registry") -> "RequestedPeople":
         """Return these people by their ids; what is not an alias is an id."""
-        meant = dict(zip(self.ids, registry.aliases.resolve(self.ids), strict=True))
-        listed = self.listed and tuple(meant[one] for one in self.listed)
-        return RequestedPeople(tuple(dict.fromkeys(meant.values())), listed)
+        meant = dict(
+            zip(self.ids, registry.aliases.resolve_each(self.ids), strict=True)
+        )
+        listed = self.listed and tuple(
+            tuple(chain.from_iterable(meant[one] for one in line))
+            for line in self.listed
+        )
+        ids = tuple(dict.fromkeys(chain.from_iterable(meant.values())))
+        parsed = {word: _parse(word) for word in self.ids}
+        kinds = {one.kind for one in parsed.values() if one is not None}
+        kinds |= {*registry.aliases.subject_kinds()}
+        spellings = tuple(
+            spelling
+            for word, one in parsed.items()
+            for spelling in _list_spellings(word, one, is_found=meant[word] != (word,))
+        )
+        tried = ("id", *sorted(kinds - {"id"}))
+        return RequestedPeople(ids, listed, tried, spellings, (*meant.values(),))
+
+    def require_no_near_miss(self, registry: "Registry") -> None:
+        """Raise if somebody else is held whose id is spelled almost as what was typed.
+
+        Before anything is accepted: an answer that is signed cannot be taken back.
+        """
+        if not self.spellings:
+            return
+        near = registry.requests.find_near(self.spellings, named=self.ids)
+        if not near:
+            return
+        shown = [
+            f"{format_ids([word])}{f' (held as {format_ids([held])})' if held else ''}"
+            for word, held in list(near.items())[:N_SHOWN_IDS]
+        ]
+        rest = len(near) - len(shown)
+        more = f" and {rest} more" if rest else ""
+        raise CommandFailed(
+            f"{', '.join(shown)}{more}: somebody else is held whose id differs only in "
+            "case, spacing, width, zeros or the kind before it; nothing was accepted; "
+            "give the id as your records spell it, or --exact if you mean nobody but "
+            "whom you named",
+            NEAR_MISS,
+        )
 
     def make_requests(self, asked: "Request") -> "tuple[Request, ...]":
         """Return the requests to send: what is asked, for these people."""
         from ..registry import Request
 
         if self.listed is None:
-            return (replace(asked, subjects=self.ids),)
+            return (replace(asked, subjects=self.ids, n_people=self.n_people),)
+        known = {*self.ids}
+        lines = dict.fromkeys(
+            tuple(one for one in line if one in known) for line in self.listed
+        )
         return tuple(
-            replace(asked, subjects=(one,), request=Request(()).request)
-            for one in self.ids
+            replace(asked, subjects=line, n_people=1, request=Request(()).request)
+            for line in lines
+            if line
         )
 
     def match_requests(self, asked: "Sequence[Request]") -> tuple[str | None, ...]:
         """Return the request of each line of the file; empty without a file."""
-        requests = {one.subjects[0]: one.request for one in asked}
-        return tuple(requests.get(one) for one in self.listed or ())
+        requests = {name: one.request for one in asked for name in one.subjects}
+        return tuple(
+            next((requests[name] for name in line if name in requests), None)
+            for line in self.listed or ()
+        )
 
     def split_known(
         self, registry: "Registry"
@@ -88,7 +159,45 @@ class RequestedPeople:
         models = registry.requests.find_models(self.ids, sealed=True)
         known = tuple(one for one in self.ids if models[one])
         others = tuple(one for one in self.ids if not models[one])
-        return RequestedPeople(known, self.listed), sort_unknown(registry, others)
+        unknown = sort_unknown(registry, others)
+        return replace(self, ids=known), replace(unknown, tried=self.tried)
+
+
+def _parse(word: str) -> "Identifier | None":
+    """Return the identifier that a word spells; None if it is an id."""
+    from ..rights import parse_identifier
+
+    try:
+        return parse_identifier(word)
+    except InvalidInput:  # an id with a colon
+        return None
+
+
+def _list_spellings(
+    word: str, one: "Identifier | None", *, is_found: bool
+) -> tuple[str, ...]:
+    """Return what a near miss of a word would be one of.
+
+    Parameters
+    ----------
+    word, one
+        As it was typed, and the identifier that it spells, if any.
+    is_found
+        Whether that identifier led to an id.
+    """
+    from ..rights.identifiers import ADDRESSES, after_colon
+
+    if one is None:  # a kind that is none may stand before an id
+        return (word, rest) if (rest := after_colon(word)) else (word,)
+    if one.hashed:
+        return ()
+    if one.kind == "id":
+        return (one.value,)
+    # With its kind it is almost the alias of somebody. Without, it may be an id, but
+    # numbers of one kind mean others than the same numbers as ids.
+    may_be_id = one.kind in ADDRESSES or not is_found
+    spelling = f"{one.kind}:{one.value}"
+    return (one.value, spelling) if may_be_id else (spelling,)
 
 
 def take_people(ids: Sequence[str]) -> RequestedPeople:
@@ -104,7 +213,7 @@ def read_people(path: Path, column: str | None) -> RequestedPeople:
     from ..tables import read_ids
 
     ids = read_ids(path, column)
-    return RequestedPeople(people(ids), tuple(ids))
+    return RequestedPeople(people(ids), tuple((one,) for one in ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +228,13 @@ class UnknownPeople:
         Of people who were forgotten before.
     strangers
         The others. They may have been in a model that was replaced since.
+    tried
+        The kinds of identifier that were looked for.
     """
 
     forgotten: tuple[str, ...]
     strangers: tuple[str, ...]
+    tried: tuple[str, ...] = ("id",)
 
     def __len__(self) -> int:
         return len(self.forgotten) + len(self.strangers)
@@ -148,12 +260,15 @@ def sort_unknown(registry: "Registry", ids: Sequence[str]) -> UnknownPeople:
     return UnknownPeople(forgotten, strangers)
 
 
-def refuse_unknown(unknown: UnknownPeople) -> None:
-    """Raise if there are ids that no model holds."""
+SKIP_UNKNOWN = "check the ids, or leave out such ids with --skip-unknown"
+
+
+def refuse_unknown(unknown: UnknownPeople, advice: str = SKIP_UNKNOWN) -> None:
+    """Raise if there are ids that no model holds; say what to do then."""
     if unknown:
         raise UnknownSubject(
-            f"in no model: {unknown.describe(named=True)}; nothing was accepted; check "
-            "the ids, or leave out such ids with --skip-unknown"
+            f"in no model: {unknown.describe(named=True)}, looked for as "
+            f"{', '.join(unknown.tried)}; nothing was accepted; {advice}"
         )
 
 
@@ -208,7 +323,7 @@ def dry_run(registry: "Registry", people: RequestedPeople) -> DryRun:
     certificates = {model.name: model.certificate for model in registry.status().models}
     models = {name: (counts[name], certificates[name]) for name in sorted(counts)}
     _, unknown = people.split_known(registry)
-    return DryRun(len(people.ids), unknown, models)
+    return DryRun(people.n_people, unknown, models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +386,7 @@ def apply_requests(
                 registry.requests.accept(batch, strangers=strangers)
                 accepted += [one.request for one in batch]
                 report(len(accepted), len(asked))
-        apply_accepted(registry, wait=wait)
+        apply_accepted(registry, wait=wait, only=accepted)
     except ExpungeError as error:
         if not accepted:
             raise
@@ -288,10 +403,19 @@ def apply_requests(
     return ForgetOutcome(receipts, pending, len(asked) - len(accepted), failure)
 
 
-def apply_accepted(registry: "Registry", *, wait: float) -> None:
-    """Apply all accepted requests, and show progress."""
+def apply_accepted(
+    registry: "Registry", *, wait: float, only: Sequence[str] | None = None
+) -> None:
+    """Apply accepted requests, and show progress.
+
+    ``only`` are the command's own; without them, all whose window has closed. If the
+    clock is doubtful it says so first: what is entered now dates every later receipt.
+    """
+    clock = registry.clock()
+    if clock.state == "ahead":
+        print_note(clock.warning)
     with show_progress("forgetting") as report:
-        registry.requests.apply(wait, on_progress=report)
+        registry.requests.apply(wait, on_progress=report, only=only)
 
 
 def split_into_batches(
@@ -388,6 +512,38 @@ class IssuedReceipts:
         else:
             (file,) = self.files.values()
             print_text(f"{said}; receipt in {file}")
+
+
+def require_in_time(receipts: Iterable[str]) -> None:
+    """Raise, with an exit code of its own, if an answer came after its deadline."""
+    entries = [json.loads(text)["entry"] for text in receipts]
+    late = sum(one["day"] > one["deadline"] for one in entries)
+    if late:
+        requests = format_count(len(entries), "request")
+        raise CommandFailed(
+            f"of {requests} answered: {late} after the deadline; the receipts say when",
+            LATE,
+        )
+
+
+def require_fulfilled(receipts: Iterable[str]) -> None:
+    """Raise, with an exit code of its own, if people did not get what they asked for.
+
+    A refusal counts before an answer in part, and one that is late comes last. People
+    of whom nothing is held are answered like any others.
+    """
+    receipts = list(receipts)
+    outcomes = Counter(json.loads(text)["entry"]["outcome"] for text in receipts)
+    for outcome, code in (("refused", REFUSED), ("partly", PARTLY)):
+        if outcomes[outcome]:
+            requests = format_count(len(receipts), "request")
+            words = "refused" if code == REFUSED else "fulfilled only in part"
+            raise CommandFailed(
+                f"of {requests} answered: {outcomes[outcome]} {words}; the receipts "
+                "say why",
+                code,
+            )
+    require_in_time(receipts)
 
 
 def count_changed(receipts: Iterable[Mapping[str, Any]]) -> tuple[int, list[str]]:

@@ -11,6 +11,7 @@ import typer
 
 from ..exceptions import InvalidInput, UnknownSubject
 from .answering import (
+    SKIP_UNKNOWN,
     IssuedReceipts,
     ReceiptFolder,
     RequestedPeople,
@@ -19,6 +20,8 @@ from .answering import (
     dry_run,
     read_people,
     refuse_unknown,
+    require_fulfilled,
+    require_in_time,
     take_people,
 )
 from .common import (
@@ -113,8 +116,12 @@ class AnswerOptions(RegistryOptions, ConfirmOptions):
         *,
         asked: "Sequence[Request]",
         strangers: bool = False,
+        advice: str = SKIP_UNKNOWN,
     ) -> None:
-        """Send requests, apply them, and hand out their receipts."""
+        """Send requests, apply them, and hand out their receipts.
+
+        ``advice`` says what to do about ids that no model holds.
+        """
         listed = people.match_requests(asked)
         folder = None if self.receipts is None else ReceiptFolder(self.receipts)
         if folder is not None:
@@ -125,13 +132,14 @@ class AnswerOptions(RegistryOptions, ConfirmOptions):
             )
         except UnknownSubject:
             _, unknown = people.split_known(registry)
-            refuse_unknown(unknown)  # in words for the operator
+            refuse_unknown(unknown, advice)  # in words for the operator
             raise
         receipts = outcome.receipts
         files = None if folder is None else folder.write(receipts)
         self.print_receipts(IssuedReceipts(receipts, listed, folder, files))
         where = folder.index if folder is not None and listed else "expunge status"
         outcome.require_complete(str(where))
+        require_fulfilled(receipts.values())
 
     def print_receipts(self, receipts: IssuedReceipts) -> None:
         """Print receipts, or where they are."""
@@ -162,6 +170,15 @@ class RequestOptions(AnswerOptions):
             "--answer-strangers",
             help="Accept and answer requests of people of whom nothing is held, like "
             "any other.",
+        ),
+    ] = False
+
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Go on where somebody else is held whose id differs only in case, "
+            "spacing, width or zeros.",
         ),
     ] = False
 
@@ -209,12 +226,15 @@ class RequestOptions(AnswerOptions):
         """Make the requests, apply them, and hand out their receipts."""
         from ..registry import Request
 
-        people = self.select_known(registry, people.resolve_aliases(registry))
+        people = people.resolve_aliases(registry)
+        if not self.exact:
+            people.require_no_near_miss(registry)
+        people = self.select_known(registry, people)
         if not people.ids:
             print_note("none of them is in a model; nothing was changed")
             self.print_receipts(IssuedReceipts({}))
             return
-        n = format_count(len(people.ids), "person", plural="people")
+        n = format_count(people.n_people, "person", plural="people")
         self.confirm(QUESTIONS[right].format(people=n))
         asked = Request(
             (),
@@ -281,6 +301,8 @@ class ForgetCommand(RequestOptions):
 
     def _show_dry_run(self, registry: "Registry", people: RequestedPeople) -> None:
         """Print what would happen; change nothing."""
+        if not self.exact:
+            people.require_no_near_miss(registry)
         result = dry_run(registry, people)
         if self.as_json:
             print_json(result.to_json())
@@ -366,6 +388,28 @@ class CancelCommand(RegistryOptions, ConfirmOptions):
 
 
 @dataclass(frozen=True)
+class ExactCommand(RegistryOptions):
+    """State that a request means whom it names, and nobody else.
+
+    It leaves the list of near misses (expunge status --near). Its answer stays.
+    """
+
+    request: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="Id of the request.")
+    ]
+
+    def perform(self) -> int:
+        """Take the request off the list of near misses."""
+        with self.open_registry() as registry:
+            registry.requests.confirm_exact(self.request)
+        if self.as_json:
+            print_json({"request": self.request, "near": False})
+        else:
+            print_text(f"request {self.request} is no near miss")
+        return DONE
+
+
+@dataclass(frozen=True)
 class RefuseCommand(RegistryOptions, ConfirmOptions):
     """Answer a request that waits with a refusal, and print the receipt.
 
@@ -382,7 +426,9 @@ class RefuseCommand(RegistryOptions, ConfirmOptions):
         """Refuse the request and print its receipt."""
         with self.open_registry() as registry:
             self.confirm(f"Refuse request {self.request} ({self.reason})?")
-            print_text(registry.requests.refuse(self.request, self.reason))
+            receipt = registry.requests.refuse(self.request, self.reason)
+        print_text(receipt)
+        require_in_time([receipt])
         return DONE
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``status``: models, requests, sealed rows and outdated releases."""
+"""The command ``status``, and ``clock confirm`` for a clock that it warns of."""
 
 import json
 from collections.abc import Sequence
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput
+from ..rights.standing import describe_outcome
 from .common import (
     DONE,
     DUE,
+    NEAR_MISS,
     WRONG_INPUT,
     CommandFailed,
+    ConfirmOptions,
     RegistryOptions,
     TextTable,
     describe_deadline,
-    describe_outcome,
     describe_releases_left,
     format_count,
     format_day,
@@ -29,6 +31,7 @@ from .common import (
     print_text,
     release_to_json,
     request_to_json,
+    wrap,
 )
 
 if TYPE_CHECKING:
@@ -67,8 +70,20 @@ class StatusCommand(RegistryOptions):
         ),
     ] = None
 
+    near: Annotated[
+        bool,
+        typer.Option(
+            "--near",
+            help="Only requests that may mean somebody else: a person is held, or was "
+            "when it was answered, whose id is spelled almost so; the exit code is 20 "
+            "if there are any.",
+        ),
+    ] = False
+
     def perform(self) -> int:
         """Print the status of the registry, or of some requests."""
+        if self.near:
+            return self._print_near()
         if self.request is not None:
             return self._print_request(self.request)
         if self.overdue or self.due is not None:
@@ -82,6 +97,18 @@ class StatusCommand(RegistryOptions):
         else:
             print_status(status)
         return DONE
+
+    def _print_near(self) -> int:
+        """Print the requests that may mean somebody else, for a job that warns."""
+        with self.open_registry() as registry:
+            found = sorted(registry.requests.near_misses())
+        if self.as_json:
+            print_json(found)
+        elif found:
+            print_text(*found)
+        else:
+            print_text("no request is a near miss")
+        return NEAR_MISS if found else DONE
 
     def _print_due(self) -> int:
         """Print the requests that are overdue or due soon, for a job that warns."""
@@ -121,6 +148,28 @@ class StatusCommand(RegistryOptions):
             print_json(request_to_json(found) | {"receipt": nested})
         else:
             print_text(format_pairs(describe_request(found)))
+        return DONE
+
+
+@dataclass(frozen=True)
+class ClockConfirmCommand(RegistryOptions, ConfirmOptions):
+    """Say that the machine's clock is right, so that what is due may end.
+
+    If a registry was idle for more than 30 days, or its clock jumped, no hold ends and
+    nothing expires until you say so. Look at the day first: rows whose hold has ended
+    by then are destroyed with the next request, and cannot come back.
+    """
+
+    def perform(self) -> int:
+        """Confirm the day, and print it."""
+        with self.open_registry() as registry:
+            before = registry.status().clock
+            self.confirm(f"Is it {before.today} (UTC) today?")
+            clock = registry.confirm_clock()
+        if self.as_json:
+            print_json(asdict(clock))
+        else:
+            print_text(f"the clock is believed: it is {clock.today} (UTC)")
         return DONE
 
 
@@ -168,6 +217,7 @@ def status_to_json(status: "RegistryStatus") -> dict[str, Any]:
         "ledger_size": status.ledger_size,
         "key": status.key,
         "store": status.store,
+        "clock": asdict(status.clock),
     }
 
 
@@ -182,6 +232,8 @@ def print_status(status: "RegistryStatus") -> None:
         f"{entries} in the ledger; {status.store}",
         f"signed by key {status.key}",
     )
+    if status.clock.warning:
+        print_text(wrap(f"warning: {status.clock.warning}"))
     print_text("")
     if status.models:
         tabulate_models(status).print()

@@ -12,7 +12,7 @@ can test a guess, and cannot list the ids. An alias belongs to one person. When 
 is erased, their aliases are deleted in the transaction that deletes their rows.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from functools import cache
 from itertools import groupby
 from typing import NamedTuple
@@ -21,21 +21,38 @@ from sqlalchemy import Connection
 
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
-from ..ledger.keys import TagKey, alias_seal_key, alias_tags, subject_tags
-from ..private_model.subjects import person
-from ..rights.identifiers import ID, Identifier, parse_identifier
+from ..ledger.keys import (
+    TagKey,
+    alias_seal_key,
+    alias_tags,
+    main_tags,
+    near_tag,
+    subject_tags,
+)
+from ..private_model.subjects import is_row_name, person
+from ..rights.identifiers import (
+    ADDRESSES,
+    ID,
+    Identifier,
+    normal_form,
+    parse_identifier,
+)
 from .answering.returning import ERASED, find_forgotten_rows
 from .answering.worker import recover
 from .context import WAIT, Context
 from .keys import read_tag_keys, write_tag_key_ids
-from .storage import aliases_table, people_table, requests_table
+from .recovery.losses import ALIASED, UNALIASED
+from .statements import append_line
+from .storage import aliases_table, people_table, releases_table, requests_table
 from .storage.aliases_table import AliasLine
+from .storage.aside_table import model_of
 from .storage.tables import overtaken_error
 from .storage.vault import new_key, seal, unseal
 
 SHOWN = 10  # pairs in an error
 STEP = 10_000  # pairs between two reports
 NO_ALIAS = AliasLine("", "", b"")
+SHORT = 32  # digits of a hash: no longer than ids are, and so as quick to be tagged
 
 
 class AmbiguousAlias(InvalidInput):
@@ -100,11 +117,13 @@ class RegistryAliases:
             return _find_ids(connection, list(identifiers), keys=keys)
 
     def resolve(self, words: Iterable[object], *, strangers: bool = False) -> list[str]:
-        """Return the id that each word means, in order.
+        """Return the ids that words mean, in order: mostly one each.
 
-        ``email:ada@example.org`` is an alias, if there is one, and ``id:7`` is the id
-        7. Any other word is an id, and so is one that a model holds as it is. Raises
-        AmbiguousAlias if a word is the id of one person and leads to another.
+        ``email:ada@example.org`` is an alias, if there is one, and the id of a person
+        if a model has it: both, where two models know the person by different ids.
+        ``id:7`` is the id 7. Any other word is an id, as it is or in the normal form of
+        a kind that a model declares for its ids. Raises AmbiguousAlias if a word is, as
+        a whole, the id of one person and leads to another.
 
         Parameters
         ----------
@@ -116,8 +135,70 @@ class RegistryAliases:
             refused for its spelling alone, and all that is spelled well takes the same
             steps. An id that looks like an alias needs ``id:`` before it.
         """
+        each = self.resolve_each(words, strangers=strangers)
+        return [id_ for ids in each for id_ in ids]
+
+    def resolve_each(
+        self, words: Iterable[object], *, strangers: bool = False
+    ) -> list[tuple[str, ...]]:
+        """Return the ids that each word means; see ``resolve``."""
         ids = [person(word) for word in words]
         return resolve_words(self._context, ids, strangers=strangers)
+
+    def find_meant(
+        self, named: Sequence[tuple[Identifier, ...]]
+    ) -> list[tuple[str, ...]]:
+        """Return the ids that a sender's words ask for, known or not.
+
+        Each word is a tuple of what it may be, in the order in which it is tried. The
+        steps, and how many ids there are, are the same for known and unknown people.
+        """
+        keys = read_tag_keys(self._context.paths)
+        with self._context.store.read() as connection:
+            return find_meant(connection, named, keys=keys)
+
+    def choose_holders(
+        self, ids: Sequence[str], models: Collection[str]
+    ) -> tuple[str, ...]:
+        """Return the ids by which models hold a person, for new rows of these models.
+
+        Each model has one: the first that it holds. In the place of every other id is
+        one that nobody has, so that there are as many for strangers, in as many steps.
+        If no model holds any, the first stays.
+        """
+        keys = read_tag_keys(self._context.paths)
+        tags = {one: subject_tags(one, keys) for one in ids}
+        every = [tag for some in tags.values() for tag in some]
+        with self._context.store.read() as connection:
+            nearest = people_table.find_nearest(connection, every)
+            there = people_table.models_by_tag(connection, [*nearest.values()])
+        held = {
+            one: {
+                model_of(name)
+                for tag in some
+                if nearest.get(tag) == tag
+                for name in there.get(tag, ())
+            }
+            for one, some in tags.items()
+        }
+        chosen: list[str] = []
+        served: set[str] = set()
+        for one in ids:
+            wanted = held[one].intersection(models)
+            # Rows of two ids in one model may be two people's.
+            if wanted and served.isdisjoint(wanted):
+                chosen.append(one)
+                served |= wanted
+        stays = chosen or ids[:1]
+        return tuple(
+            one if one in stays else f"nobody:{Identifier('nobody', one).digest()}"
+            for one in ids
+        )
+
+    def subject_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of identifier that models declare for their ids."""
+        with self._context.store.read(snapshot=False) as connection:
+            return releases_table.read_subject_kinds(connection)
 
     def remove(self, identifiers: Iterable[Identifier]) -> int:
         """Delete aliases, from disk too; return how many there were."""
@@ -128,6 +209,8 @@ class RegistryAliases:
             tags = [tag for one in identifiers for tag in alias_tags(one, keys)]
             with context.write_in_turn() as connection:
                 n_removed = aliases_table.delete_aliases(connection, tags)
+                if n_removed:
+                    append_line(context, connection, line={UNALIASED: n_removed})
             context.store.erase_deleted(WAIT)
         return n_removed
 
@@ -143,6 +226,7 @@ class _NewAlias(NamedTuple):
     tags: tuple[str, ...]
     people: tuple[str, ...]
     sealed: bytes
+    near: str | None
     position: int
 
 
@@ -166,7 +250,7 @@ def add_aliases(
         recover(context, WAIT)
         if read_tag_keys(context.paths) != keys:
             raise overtaken_error()
-        gone = set(find_forgotten_rows(context, owners, rights=ERASED)[0])
+        gone = set(_find_erased_rows(context, owners))
         stays = (one for one in new if one.position not in gone)
         new = sorted(stays, key=_first_tag)
         single = _require_one_person(new)
@@ -180,8 +264,15 @@ def add_aliases(
                 on_progress(len(pairs) + start, 2 * len(pairs))
                 lines = [_make_line(one, used) for one in absent[start : start + STEP]]
                 aliases_table.insert_aliases(connection, lines)
+            if absent:
+                append_line(context, connection, line={ALIASED: len(absent)})
     on_progress(2 * len(pairs), 2 * len(pairs))
     return AliasesAdded(len(absent), len(new) - len(absent), len(gone))
+
+
+def _find_erased_rows(context: Context, owners: Sequence[str]) -> list[int]:
+    """Return the positions of people who were erased, by their very ids."""
+    return find_forgotten_rows(context, owners, rights=ERASED, exact=True).rows
 
 
 def _prepare(
@@ -204,7 +295,8 @@ def _prepare(
             tagged[owner] = subject_tags(owner, keys)
         tags = alias_tags(one, keys)
         sealed = _seal_id(owner, one, tag=tags[0], key=keys[0])
-        found.append(_NewAlias(tags, tagged[owner], sealed, position))
+        near = None if one.hashed else near_tag(f"{one.kind}:{one.value}", keys[0])
+        found.append(_NewAlias(tags, tagged[owner], sealed, near, position))
         if position % STEP == 0:
             report(position, 2 * len(owners))
     return found
@@ -262,7 +354,7 @@ def _make_line(one: _NewAlias, used: Set[str]) -> AliasLine:
     the alias would stay behind, so a tag that is in use already is taken, as by a fit.
     """
     known = (tag for tag in one.people if tag in used)
-    return AliasLine(one.tags[0], next(known, one.people[0]), one.sealed)
+    return AliasLine(one.tags[0], next(known, one.people[0]), one.sealed, one.near)
 
 
 def _ambiguous(wrong: Sequence[int], what: str) -> AmbiguousAlias:
@@ -277,7 +369,11 @@ def _ambiguous(wrong: Sequence[int], what: str) -> AmbiguousAlias:
 
 
 def _find_ids(
-    connection: Connection, identifiers: Sequence[Identifier], *, keys: Sequence[TagKey]
+    connection: Connection,
+    identifiers: Sequence[Identifier],
+    *,
+    keys: Sequence[TagKey],
+    tagged: Callable[[Identifier, Sequence[TagKey]], tuple[str, ...]] = alias_tags,
 ) -> dict[Identifier, str]:
     """Return the id behind each identifier that is known.
 
@@ -286,7 +382,7 @@ def _find_ids(
     opened in its place. Measured in turns, the medians are 229 and 228 microseconds.
     """
     wanted = dict.fromkeys(identifiers)
-    tags = {one: alias_tags(one, keys) for one in wanted if one.kind != ID}
+    tags = {one: tagged(one, keys) for one in wanted if one.kind != ID}
     every = [tag for some in tags.values() for tag in some]
     nearest = aliases_table.find_nearest(connection, every)
     found = {one: one.value for one in wanted if one.kind == ID}
@@ -315,36 +411,157 @@ def _make_decoy() -> tuple[bytes, bytes, str]:
 
 def resolve_words(
     context: Context, words: Sequence[str], *, strangers: bool
-) -> list[str]:
-    """Return the id that each word means; see ``RegistryAliases.resolve``."""
+) -> list[tuple[str, ...]]:
+    """Return the ids that each word means; see ``RegistryAliases.resolve``."""
     keys = read_tag_keys(context.paths)
-    # Only these can be anything but an id.
-    forms = dict.fromkeys(word for word in words if ":" in word)
     with context.store.read() as connection:
-        own = set() if strangers else _find_own(connection, list(forms), keys=keys)
+        kinds = releases_table.read_subject_kinds(connection)
+        # With a colon a word may be an alias, and without one an id of a kind.
+        forms = dict.fromkeys(word for word in words if ":" in word or kinds)
+        own = set() if strangers else find_held(connection, list(forms), keys=keys)
         parsed = {word: _parse(word, is_id=word in own) for word in forms}
-        known = [one for one in parsed.values() if one is not None]
+        known = [one for one in parsed.values() if one is not None and one.kind != ID]
         behind = _find_ids(connection, known, keys=keys)
-    meant = {}
+        mains = _find_ids(connection, known, keys=keys, tagged=main_tags)
+        spelled = {
+            word: [form for kind in kinds if (form := normal_form(kind, word))]
+            for word, one in parsed.items()
+            if one is None and word not in own and not strangers
+        }
+        # As many for known words as for unknown ones.
+        every = [form for some in spelled.values() for form in some]
+        for named in known:
+            is_id = _is_address(named) or (named.kind in kinds and not named.hashed)
+            word = named.value if is_id else named.digest()
+            every += [word, behind.get(named, word), mains.get(named, word)]
+        held = set() if strangers else find_held(connection, every, keys=keys)
+    meant: dict[str, tuple[str, ...]] = {}
     for word, one in parsed.items():
-        meant[word] = word if one is None else behind.get(one, word)
-        if word in own and meant[word] != word:
+        if one is None:
+            known_as = [form for form in spelled.get(word, ()) if form in held]
+            meant[word] = tuple(dict.fromkeys(known_as)) or (word,)
+            continue
+        if one.kind == ID:
+            meant[word] = (one.value,)
+        else:
+            ids = [found[one] for found in (mains, behind) if one in found]
+            if one not in mains and not one.hashed and one.value in held:
+                ids.insert(0, one.value)
+            if len(ids) > 1:  # a model that had one of them may be gone
+                ids = [id_ for id_ in ids if id_ in held] or ids
+            # Of a stranger, the id that a model of this kind would have.
+            is_id = one.kind in kinds and not one.hashed
+            meant[word] = tuple(dict.fromkeys(ids)) or (one.value if is_id else word,)
+        if word in own and meant[word] != (word,):
             raise AmbiguousAlias(
-                f"a word with the kind {one.kind if one else ''} is the id of one "
-                "person and leads to another; write id: before it if you mean the id, "
-                "or remove the alias"
+                f"a word with the kind {one.kind} is the id of one person and leads to "
+                "another; write id: before it if you mean the id, or remove the alias"
             )
-    return [meant.get(word, word) for word in words]
+    return [meant.get(word, (word,)) for word in words]
 
 
-def _find_own(
-    connection: Connection, words: Sequence[str], *, keys: Sequence[TagKey]
+def _is_address(one: Identifier) -> bool:
+    """Whether an identifier is a person's wherever it stands, so as an id too."""
+    return one.kind in ADDRESSES and not one.hashed
+
+
+def find_meant(
+    connection: Connection,
+    named: Sequence[tuple[Identifier, ...]],
+    *,
+    keys: Sequence[TagKey],
+) -> list[tuple[str, ...]]:
+    """Return the ids under which a sender's words ask for somebody.
+
+    Each of ``named`` is what one word may be, in the order in which it is tried: an id,
+    then an alias. How many ids there are, and the steps to find them, follow from the
+    words and the kinds that models declare, and not from who is known: where somebody
+    is not found, a hash stands for them.
+    """
+    kinds = {*releases_table.read_subject_kinds(connection)}
+    every = [one for some in named for one in some if one.kind != ID]
+    behind = _find_ids(connection, every, keys=keys)
+    mains = _find_ids(connection, every, keys=keys, tagged=main_tags)
+    tried = [one.value for some in named for one in some[:-1] if one.kind == ID]
+    held = find_held_or_next(connection, tried, keys=keys)
+    meant = []
+    for some in named:
+        ids: list[str] = []
+        is_found = False
+        for one in some:
+            if one.kind == ID:
+                ids.append(one.value)
+                ids += [
+                    form for kind in kinds if (form := normal_form(kind, one.value))
+                ]
+                is_found = is_found or one.value in held
+                continue
+            digest = one.digest()
+            nobody = f"{one.kind}:{digest[:SHORT]}"
+            alias = behind.get(one, nobody)
+            if one.kind in kinds or _is_address(one):
+                # An id of that kind, and beside it the alias that another model knows.
+                other = f"{one.kind}:{digest[SHORT:]}" if one.hashed else one.value
+                main = mains.get(one, other)
+                ids += [main, alias if alias != main else nobody]
+            else:
+                # The alias may be somebody else's, if the word is an id already.
+                ids.append(nobody if is_found else alias)
+        meant.append(tuple(dict.fromkeys(ids)))
+    return meant
+
+
+def find_held(
+    connection: Connection, ids: Sequence[str], *, keys: Sequence[TagKey]
 ) -> set[str]:
-    """Return the words that a model holds as ids."""
-    tags = {word: subject_tags(word, keys) for word in words}
+    """Return those ids that a model holds, or that are sealed apart."""
+    tags = [subject_tags(one, keys) for one in ids]
+    held = people_table.models_by_tag(
+        connection, [tag for some in tags for tag in some]
+    )
+    found = zip(ids, tags, strict=True)
+    return {one for one, some in found if not held.keys().isdisjoint(some)}
+
+
+def find_held_or_next(
+    connection: Connection, ids: Sequence[str], *, keys: Sequence[TagKey]
+) -> set[str]:
+    """Return what ``find_held`` does, in steps that are the same for everybody."""
+    tags = {one: subject_tags(one, keys) for one in ids}
     every = [tag for some in tags.values() for tag in some]
-    held = people_table.models_by_tag(connection, every)
-    return {word for word in words if not held.keys().isdisjoint(tags[word])}
+    nearest = people_table.find_nearest(connection, every)
+    return {one for one in ids if any(nearest.get(tag) == tag for tag in tags[one])}
+
+
+def write_spellings(
+    connection: Connection,
+    people: Sequence[tuple[str, str]],
+    *,
+    kind: str,
+    keys: Sequence[TagKey],
+) -> None:
+    """Write how people whose rows just came may be looked for, beside their ids.
+
+    ``people`` are ids and the tags under which they are kept. Each gets the tag of its
+    loosest form; an id of a declared kind is found by its hash too.
+    """
+    named = [(owner, tag) for owner, tag in people if not is_row_name(owner)]
+    people_table.write_near(
+        connection, {tag: near_tag(owner, keys[0]) for owner, tag in named}
+    )
+    if kind == ID:
+        return
+    identifiers = [Identifier(kind, owner) for owner, _ in named]
+    tagged = [main_tags(one, keys) for one in identifiers]
+    there = aliases_table.find_aliases(
+        connection, [tag for one in tagged for tag in one]
+    )
+    lines = [
+        AliasLine(tags[0], tag, _seal_id(owner, one, tag=tags[0], key=keys[0]))
+        for (owner, tag), one, tags in zip(named, identifiers, tagged, strict=True)
+        if there.keys().isdisjoint(tags)
+    ]
+    aliases_table.insert_aliases(connection, sorted(lines))
 
 
 def _parse(word: str, *, is_id: bool) -> Identifier | None:

@@ -19,6 +19,11 @@ A hashed value is the SHA-256 of the normalised value in UTF-8, as 64 hexadecima
 or in base64, standard or URL-safe. Raw and hashed forms of one value are therefore
 equal, and ``digest`` is all that a look-up needs.
 
+The loosest form of a word is what is left when everything is gone that a form, a
+spreadsheet or a keyboard changes: case, white space, letters of another width, leading
+zeros, the ".0" of a float. It identifies nobody: two words that share it may be two
+people. It tells an operator that they may be one.
+
 No error, ``repr`` or ``str`` shows a value.
 """
 
@@ -38,9 +43,15 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # Unicode's Cc a
 # Printable ASCII without white space around: spelled already, and no objection to it.
 _PLAIN = re.compile(f"[!-~](?:[ -~]{{0,{LONGEST - 2}}}[!-~])?")
 
+# What the loosest form drops: a fraction of zeros, and zeros before a number.
+_ZERO_FRACTION = re.compile(r"([+-]?[0-9]+)\.0+")
+_LEADING_ZEROS = re.compile(r"(?<![0-9.])0+(?=[0-9])")
+
 EMAIL, PHONE, ID = "email", "phone", "id"
 HASHED = "sha256:"
 """What a hashed value begins with where values are text."""
+ADDRESSES = (EMAIL, PHONE)
+"""Kinds that mean the same person wherever they stand: an id may be one."""
 _KIND = re.compile("[a-z][a-z0-9_-]{0,31}")
 _SPACE = re.compile(r"\s")
 # In an address these stand in quotes, comments and lists alone.
@@ -60,6 +71,46 @@ def is_plain(word: str) -> bool:
 def spell(word: str) -> str:
     """Return a word in its one spelling."""
     return unicodedata.normalize("NFC", word).strip()
+
+
+def loosest(word: str) -> str:
+    """Return the loosest form of a word; equal ones may be one person's, or not."""
+    wide = unicodedata.normalize("NFKC", word).casefold()
+    # Once more: folding may leave letters that combine.
+    kept = "".join(
+        letter
+        for letter in unicodedata.normalize("NFKC", wide)
+        if not letter.isspace() and unicodedata.category(letter) != "Cf"
+    )
+    number = _ZERO_FRACTION.fullmatch(kept)
+    return _LEADING_ZEROS.sub("", number[1] if number else kept)
+
+
+def after_colon(word: str) -> str:
+    """Return what follows the first colon, as in "mailto:ada@example.org", or nothing.
+
+    A sender's own word for a kind may stand before it, and then this is the id.
+    """
+    return word.partition(":")[2].strip()
+
+
+def list_spellings(word: str) -> list[str]:
+    """Return the usual spellings of what a word may mean: some of one loosest form."""
+    plain = " ".join(unicodedata.normalize("NFKC", word).split())
+    whole = _ZERO_FRACTION.sub(r"\1", plain)
+    bare = _LEADING_ZEROS.sub("", whole)
+    cases = (str, str.lower, str.upper, str.title, str.capitalize)
+    some = [case(one) for one in (word, plain, whole, bare) for case in cases]
+    tight = [one.replace(" ", "") for one in some]
+    return [spell(one) for one in dict.fromkeys(some + tight) if spell(one)]
+
+
+def normal_form(kind: str, word: str) -> str | None:
+    """Return a word as a kind of identifier spells it; None if it cannot be one."""
+    try:
+        return Identifier(kind, word).value
+    except InvalidInput:
+        return None
 
 
 def word_objection(word: str) -> str | None:

@@ -10,8 +10,9 @@ quote values, which are somebody's.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
@@ -35,6 +36,10 @@ from .files import (
     require_regular_file,
     shorten,
 )
+
+BLOCK = 1 << 20  # rows of a Parquet file that are looked at together
+FEWEST_NUMBERS = 0.2  # different numbers, as a share of the rows, if they are ids
+MOST_CODES = 150  # different ages or codes; in a long table of visits ids are a few %
 
 
 def take_ids(column: TableColumn) -> list[str]:
@@ -81,6 +86,64 @@ def read_ids(path: str | PathLike[str], column: str | None = None) -> list[str]:
     name = _find_only_column(file) if column is None else column
     table = file.read_columns([name], [name])
     return take_ids(TableColumn.of(file, table, name=name))
+
+
+def read_possible_ids(
+    path: str | PathLike[str], target: str, *, known: Collection[str] = ()
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the columns of a table that may hold ids of people, block by block.
+
+    Columns of words, and of whole numbers of which there are many: few different ones
+    are ages or codes, whichever person may have such a number. A column whose name is
+    among ``known``, as that of ids in another table, is one however few they are.
+    """
+    file = open_table(Path(path))
+    for name in file.names:
+        if name == target:
+            continue
+        for column in _read_blocks(file, name):
+            ids = _find_possible_ids(column, is_known=name in known)
+            if ids is None:
+                break
+            yield name, ids
+
+
+def _read_blocks(file: TableFile, name: str) -> Iterator[TableColumn]:
+    """Yield a column, block by block if it is of a Parquet file."""
+    if file.is_text or file.path.suffix != ".parquet":
+        table = file.read_columns([name], [name])
+        yield TableColumn.of(file, table, name=name)
+        return
+    parquet = import_module("pyarrow.parquet")
+
+    spelled = file.spelled[file.names.index(name)]
+    with parquet.ParquetFile(file.path) as opened:
+        for batch in opened.iter_batches(BLOCK, columns=[spelled]):
+            table = file.arrow.Table.from_batches([batch]).rename_columns([name])
+            yield TableColumn.of(file, table, name=name)
+
+
+def _find_possible_ids(column: TableColumn, *, is_known: bool) -> list[str] | None:
+    """Return the different ids that a column may hold; None if it holds none."""
+    if column.content not in (Content.text, Content.integers, Content.numbers):
+        return None
+    words = column.values.cast(column.file.arrow.string()).unique().to_pylist()
+    ids = [person(word) for word in words if objection(word) is None]
+    are_numbers = column.content is not Content.text or all(
+        re.fullmatch(NUMBER, one) for one in ids
+    )
+    if are_numbers:
+        # A table tool makes floats of integers among which one is missing.
+        fewest = min(FEWEST_NUMBERS * len(column.values), MOST_CODES)
+        if not all(map(_is_whole, ids)) or (len(ids) < fewest and not is_known):
+            return None
+    return ids
+
+
+def _is_whole(word: str) -> bool:
+    """Whether a float as text is a whole number, or none at all."""
+    number = float(word)
+    return number != number or number.is_integer()
 
 
 def _explain_id(word: object) -> str | None:

@@ -26,18 +26,21 @@ from ...exceptions import InvalidInput, RequestConflict, UnknownSubject
 from ...ledger import TagKey, subject_tags
 from ...ledger.documents import day_of, midnight
 from ...ledger.entries import REQUEST_BYTES
-from ...ledger.keys import request_tag
+from ...ledger.keys import near_tags, request_tag
 from ...private_model.subjects import people
 from ...promise.noise import random_bytes
 from ...rights.calendar import parse_day
+from ...rights.identifiers import list_spellings
 from ...rights.regimes import deadline, regime_named
 from ...rights.standing import FOR_HOLDS, Right, require_right
+from ..clock import require_clock
 from ..context import WAIT, Context, now, today
 from ..keys import read_tag_keys
 from ..statements import append_line, insert_accepted
-from ..storage import aside_table, people_table, requests_table
+from ..storage import aliases_table, aside_table, people_table, requests_table
 from ..storage.aside_table import model_of
 from ..storage.engine import Collision
+from ..window import NO_WINDOW, Window
 from .pending_rows import NewRows, seal_new_rows
 from .returning import ERASED
 
@@ -78,6 +81,11 @@ class Request:
         Only a keyed hash of it is kept.
     n_people
         How many people it asks for, where some are named by several ids.
+    spellings
+        What people were named by, if not by these ids: a near miss is noticed by them.
+    window
+        The length in seconds of the window in which a service gathers it; 0 if it may
+        be applied at once. The window that it falls into is its own for good.
     """
 
     subjects: tuple[str, ...]
@@ -91,6 +99,8 @@ class Request:
     sender: str = ""
     envelope: str = ""
     n_people: int | None = None
+    spellings: tuple[str, ...] = ()
+    window: int = 0
 
     def __repr__(self) -> str:
         about = f"{self.right}, {len(self.subjects)} people"
@@ -121,6 +131,8 @@ class RequestStatus:
         What became of it, and the code of a reason; empty before it is applied.
     error
         Why it could not be applied at the last attempt; empty if there was none.
+    window
+        In which it came.
     """
 
     request: str
@@ -136,6 +148,7 @@ class RequestStatus:
     reason: str = ""
     error: str = ""
     sender: str = ""
+    window: Window = NO_WINDOW
 
     @property
     def is_open(self) -> bool:
@@ -168,6 +181,7 @@ def request_status(line: Any) -> RequestStatus:
         reason=line.reason,
         error=line.error,
         sender=line.sender,
+        window=Window(line.opens, line.closes),
     )
 
 
@@ -183,7 +197,7 @@ class CheckedRequest:
         Days.
     details
         What only some requests have.
-    sender, envelope, n_people
+    sender, envelope, n_people, spellings, window
         As in ``Request``.
     rows
         New rows of a rectification as bytes, by model.
@@ -199,6 +213,8 @@ class CheckedRequest:
     sender: str
     envelope: str
     n_people: int
+    spellings: tuple[str, ...]
+    window: int
     rows: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
@@ -238,6 +254,8 @@ def check_request(context: Context, given: Request) -> CheckedRequest:
         given.sender,
         given.envelope,
         n_people,
+        given.spellings or subjects,
+        given.window,
     )
 
 
@@ -270,9 +288,9 @@ def code_new_rows(
     """Return a request with its new rows as the models keep theirs."""
     if not given.rows:
         return checked
-    if len(checked.subjects) != 1:
+    if checked.n_people != 1:
         raise InvalidInput(
-            f"a rectification of {len(checked.subjects)} people; send one request for "
+            f"a rectification of {checked.n_people} people; send one request for "
             "each person, with their rows"
         )
     from ..loaded_model import dump_rows
@@ -296,6 +314,35 @@ def accept_requests(
             # The model must not change between when its rows are coded and accepted.
             locked.enter_context(context.hold_lock(WAIT))
         return _accept_checked(context, requests, strangers=strangers)
+
+
+def check_requests(context: Context, requests: Sequence[Request]) -> None:
+    """Refuse requests of which one cannot be accepted; nothing is written.
+
+    What they ask for is checked, and not about whom. Their envelopes stand for that.
+    """
+    wanted: dict[str, CheckedRequest] = {}
+    for one in requests:
+        checked = check_request(context, one)
+        first = wanted.setdefault(one.request, checked)
+        if first.content != checked.content:
+            raise _changed_error(one.request)
+    with context.store.read() as connection:
+        there = requests_table.find_requests(connection, list(wanted))
+        _require_same(there, wanted, keys=read_tag_keys(context.paths))
+
+
+def _require_same(
+    there: Mapping[str, Any],
+    wanted: Mapping[str, CheckedRequest],
+    *,
+    keys: Sequence[TagKey],
+) -> None:
+    """Refuse requests that were sent before and asked for something else."""
+    for request, line in there.items():
+        content = wanted[request].content
+        if line.fingerprint not in [request_tag(content, key) for key in keys]:
+            raise _changed_error(request)
 
 
 def _accept_checked(
@@ -325,13 +372,11 @@ def _accept_new(
     """Write the requests that are new, and return the status of all."""
     # At one moment: a request that is sent again is found, or else its people are.
     with context.store.read() as connection:
+        require_clock(connection)  # deadlines count from today
         there = requests_table.find_requests(connection, list(wanted))
         # Only now: one of them may have been accepted under a new key.
         keys = read_tag_keys(context.paths)
-        for request, line in there.items():
-            content = wanted[request].content
-            if line.fingerprint not in [request_tag(content, key) for key in keys]:
-                raise _changed_error(request)
+        _require_same(there, wanted, keys=keys)
         new = [one for id_, one in sorted(wanted.items()) if id_ not in there]
         subjects = list(dict.fromkeys(name for one in new for name in one.subjects))
         # Strangers are not looked up: how long that takes depends on who is known.
@@ -339,7 +384,7 @@ def _accept_new(
     if not strangers:
         _require_known(tags)
         for one in new:
-            _require_rows(context, one, tag=tags[one.subjects[0]])
+            _require_rows(context, one, tags={tags[name] for name in one.subjects})
     found = {request: request_status(line) for request, line in there.items()}
     # Rows of a request that waits may be lost: they are not in the journal.
     waiting = [id_ for id_, one in found.items() if one.stage == "accepted"]
@@ -386,15 +431,23 @@ def _request_lines(
     between when they were looked up and when the request is on disk.
     """
     keys = read_tag_keys(context.paths)
+    windows = [
+        Window.at(time, one.window) for one, time in zip(new, times, strict=True)
+    ]
     return [
         {
             "id": one.request,
             "accepted": time,
+            "opens": window.start,
+            "closes": window.close,
             "deadline": midnight(one.deadline.isoformat()),
             "n_subjects": one.n_people,
             "fingerprint": request_tag(one.content, keys[0]),
             "tags": sorted(
                 {tag for name in one.subjects for tag in subject_tags(name, keys)}
+            ),
+            "near": sorted(
+                {tag for word in one.spellings for tag in near_tags(word, keys)}
             ),
             "right": one.right,
             "regime": one.regime,
@@ -402,7 +455,7 @@ def _request_lines(
             "details": json.dumps(one.details),
             "sender": one.sender,
         }
-        for one, time in zip(new, times, strict=True)
+        for one, time, window in zip(new, times, windows, strict=True)
     ]
 
 
@@ -439,6 +492,7 @@ def _accepted_status(line: dict[str, Any]) -> RequestStatus:
         regime=line["regime"],
         submitted=line["submitted"],
         sender=line["sender"],
+        window=Window(line["opens"], line["closes"]),
     )
 
 
@@ -455,6 +509,36 @@ def find_tags(
     }
 
 
+def find_near_ids(
+    connection: Connection,
+    words: Sequence[str],
+    *,
+    named: Sequence[str],
+    keys: Sequence[TagKey],
+) -> dict[str, str]:
+    """Return words that may mean others who are held, with an id of these if guessed.
+
+    Others than ``named``, that is.
+    """
+    possible = {one: near_tags(one, keys) for one in words}
+    meant = {tag for one in named for tag in subject_tags(one, keys)}
+    every = [tag for tags in possible.values() for tag in tags]
+    holders = people_table.find_near(connection, every)
+    by_alias = aliases_table.find_near(connection, every)
+    found = {}
+    for one, tags in possible.items():
+        some = (there.get(near, ()) for near in tags for there in (holders, by_alias))
+        others = {tag for held in some for tag in held} - meant
+        if others:
+            guesses = (
+                guess
+                for guess in list_spellings(one)
+                if not others.isdisjoint(subject_tags(guess, keys))
+            )
+            found[one] = next(guesses, "")
+    return found
+
+
 def _require_known(tags: dict[str, str | None]) -> None:
     """Refuse people whom no model holds."""
     missing = [subject for subject, tag in tags.items() if tag is None]
@@ -463,16 +547,19 @@ def _require_known(tags: dict[str, str | None]) -> None:
         raise UnknownSubject(
             f"in no model, or no longer: {len(missing)} of {len(tags)} people, {some}"
             f"{', ...' if len(missing) > 3 else ''}; nothing was accepted; check the "
-            "ids, or leave out unknown ones (--skip-unknown)"
+            "ids, or leave out unknown ones"
         )
 
 
-def _require_rows(context: Context, one: CheckedRequest, *, tag: str | None) -> None:
+def _require_rows(
+    context: Context, one: CheckedRequest, *, tags: set[str | None]
+) -> None:
     """Refuse new rows for a model that has no rows of the person."""
-    if not one.rows or tag is None:
+    if not one.rows:
         return
     with context.store.read() as connection:
-        names = people_table.models_by_tag(connection, [tag]).get(tag, ())
+        held = people_table.models_by_tag(connection, [tag for tag in tags if tag])
+    names = {name for some in held.values() for name in some}
     missing = sorted(set(one.rows) - set(map(model_of, names)))
     if missing:
         raise UnknownSubject(

@@ -8,15 +8,20 @@ restricted, are refused as a fit refuses them.
 
 from functools import partial
 
+from sqlalchemy import Connection
+
 from ...core.rows import Rows
 from ...display.progress import be_silent
 from ...exceptions import InvalidInput
 from ...private_model.model import PrivateModel
 from ...private_model.subjects import owners_of
+from ..aliases import write_spellings
 from ..context import WAIT, Context
 from ..keys import read_tag_keys, write_tag_key_ids
 from ..loaded_model import dump_by_person
-from ..storage import people_table
+from ..recovery.losses import ADDED
+from ..statements import append_line
+from ..storage import people_table, releases_table
 from .changes import Move, make_changes, read_moves, require_release
 from .completion import finish_committed
 from .pending_rows import NewRows
@@ -31,6 +36,9 @@ def add_rows(
     """Add rows to a model, and release it; return what was left out."""
     with context.hold_lock(WAIT):
         recover(context, WAIT)
+        with context.store.read() as connection:
+            kind = releases_table.read_subject_kind(connection, name)
+        options = options._replace(subject_kind=kind)
         X, y, options, left_out = leave_out_forgotten(context, new.X, new.y, options)
         kept = NewRows(X, y, options.sample_weight)
         _add_coded(
@@ -45,7 +53,16 @@ def code_rows(context: Context, name: str, *, new: NewRows) -> Rows:
     from ...linear_model.fitting import read_rows  # scikit-learn takes a second
 
     snapshot = context.load_model(name).snapshot
-    return read_rows(snapshot, new.X, new.y, sample_weight=new.sample_weight)
+    X, names = new.X, snapshot.public.feature_names
+    if new.columns:
+        known = [] if names is None else names.tolist()
+        if sorted(new.columns) != sorted(known):
+            raise InvalidInput(
+                f"columns={list(new.columns)}, which are not those of model {name!r}; "
+                "name each of its columns once (expunge schema prints them)"
+            )
+        X = X[:, [new.columns.index(one) for one in known]]
+    return read_rows(snapshot, X, new.y, sample_weight=new.sample_weight)
 
 
 def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) -> None:
@@ -54,12 +71,10 @@ def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) ->
     owners = _require_owners(loaded.private, rows, given=given)
     first = loaded.private.n_samples
     members = list(dump_by_person(rows, owners))
+    keys = read_tag_keys(context.paths)
     with context.store.read() as connection:
         tags = choose_tags(
-            connection,
-            [owner for owner, _ in members],
-            keys=read_tag_keys(context.paths),
-            first=first,
+            connection, [owner for owner, _ in members], keys=keys, first=first
         )
         there = {
             one.tag: one
@@ -74,11 +89,19 @@ def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) ->
             move.entering[who] = Holding("in use", (*parts, Part(new=data)))
         reading = read_moves(context, connection, moves={name: move})
     changes = make_changes(context, reading, on_progress=be_silent)
+    named = [(owner, tag) for tag, (owner, _) in zip(tags, members, strict=True)]
+    added: dict[str, object] = {"model": name, "number": loaded.number + 1}
+
+    def record(connection: Connection) -> None:
+        write_spellings(connection, named, kind=given.subject_kind, keys=keys)
+        append_line(context, connection, line={ADDED: added})
+
     commit_changes(
         context,
         changes,
         made={},
         before=partial(write_tag_key_ids, paths=context.paths),
+        after=record,
     )
 
 

@@ -3,11 +3,13 @@
 
 The table that a model was fitted to usually still exists, with everybody in it. The
 journal knows who was forgotten, so a fit that would bring somebody back is refused,
-unless they were readmitted or their rows are left out.
+unless they were readmitted or their rows are left out. Ids that differ from those of
+forgotten people in their spelling alone (``rights.identifiers.loosest``) are refused
+too, unless the operator states that they are other people's.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,9 @@ from sqlalchemy import Connection
 from ...display.progress import OnProgress
 from ...exceptions import InvalidInput
 from ...ledger import TagKey, subject_tags
+from ...ledger.keys import near_tags
 from ...private_model.subjects import is_row_name, list_of_ids, person
+from ...rights.identifiers import ID, normal_form
 from ..context import Context
 from ..keys import read_tag_keys
 from ..storage import aside_table, people_table, requests_table
@@ -33,6 +37,10 @@ class JournalIncomplete(UserWarning):
     """The journal does not name everybody who was forgotten."""
 
 
+class SpellingUnchecked(UserWarning):
+    """Some were forgotten before registries noticed other spellings of an id."""
+
+
 class ForgottenInData(InvalidInput):
     """The data hold people who were forgotten; nothing was changed.
 
@@ -42,79 +50,134 @@ class ForgottenInData(InvalidInput):
         The positions of their rows, from 0.
     n_people
         How many they are.
+    n_near
+        How many of these have an id that is only spelled almost as a forgotten one.
     """
 
-    def __init__(self, rows: Sequence[int], n_people: int) -> None:
+    def __init__(self, rows: Sequence[int], n_people: int, *, n_near: int = 0) -> None:
         shown = ", ".join(map(str, rows[:SHOWN]))
         more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        near = ""
+        if n_near:
+            near = (
+                f"; {n_near} of them by an id that differs only in case, spacing, "
+                "width or zeros: if those are other people, say so (exact=True)"
+            )
         super().__init__(
             f"the data hold people who were forgotten ({n_people}), and a fit would "
             f"bring them back: rows {shown}{more}, counted from 0; leave them out "
             "(without_forgotten=True), or readmit these people if they came back "
-            "(requests.readmit)"
+            f"(requests.readmit){near}"
         )
-        self.rows, self.n_people = tuple(rows), n_people
+        self.rows, self.n_people, self.n_near = tuple(rows), n_people, n_near
 
 
-def require_nobody_returns(context: Context, owners: Iterable[str]) -> None:
+class ForgottenTags(NamedTuple):
+    """The tags of all whom no fit may use.
+
+    ``near`` are those of the loosest forms of their ids. ``n_unnamed`` requests name
+    nobody, and ``n_unchecked`` have no such form: they are from before.
+    """
+
+    tags: set[str]
+    near: set[str]
+    n_unnamed: int = 0
+    n_unchecked: int = 0
+
+    def find(
+        self, owner: str, keys: Sequence[TagKey], *, exact: bool = False
+    ) -> str | None:
+        """Return "same" or "near" for the id of somebody who left, or None."""
+        if not self.tags.isdisjoint(subject_tags(owner, keys)):
+            return "same"
+        if exact or is_row_name(owner) or self.near.isdisjoint(near_tags(owner, keys)):
+            return None
+        return "near"
+
+
+def require_nobody_returns(
+    context: Context, owners: Iterable[str], *, exact: bool = False
+) -> None:
     """Refuse rows of people who were forgotten and not readmitted since."""
-    rows, n_people = find_forgotten_rows(context, list(owners))
-    if rows:
-        raise ForgottenInData(rows, n_people)
+    found = find_forgotten_rows(context, list(owners), exact=exact)
+    if found.rows:
+        raise ForgottenInData(found.rows, found.n_people, n_near=found.n_near)
+
+
+class ForgottenRows(NamedTuple):
+    """The positions of rows of forgotten people, how many people, how many nearly."""
+
+    rows: list[int]
+    n_people: int
+    n_near: int
 
 
 def find_forgotten_rows(
-    context: Context, owners: Sequence[str], *, rights: Sequence[str] = KEPT_OUT
-) -> tuple[list[int], int]:
+    context: Context,
+    owners: Sequence[str],
+    *,
+    rights: Sequence[str] = KEPT_OUT,
+    exact: bool = False,
+) -> ForgottenRows:
     """Return the positions of rows of forgotten people, and how many people.
 
     ``owners`` has the id of the person whom each row belongs to, and ``rights`` are
-    those after which people count as forgotten. Warns if the journal cannot name
+    those after which people count as forgotten. Unless ``exact``, an id that is spelled
+    almost as that of a forgotten person counts too. Warns if the journal cannot name
     everybody.
     """
-    forgotten = read_forgotten(context, rights)
-    if not forgotten:
-        return [], 0
+    forgotten = read_forgotten(context, rights, exact=exact)
+    if not forgotten.tags and not forgotten.near:
+        return ForgottenRows([], 0, 0)
     keys = read_tag_keys(context.paths)
-    back = {*select_tagged(tuple(dict.fromkeys(owners)), forgotten, keys=keys)}
-    return [row for row, owner in enumerate(owners) if owner in back], len(back)
+    found = {
+        owner: forgotten.find(owner, keys, exact=exact)
+        for owner in dict.fromkeys(owners)
+    }
+    rows = [row for row, owner in enumerate(owners) if found[owner]]
+    answers = list(found.values())
+    n_near = answers.count("near")
+    return ForgottenRows(rows, answers.count("same") + n_near, n_near)
 
 
-def read_forgotten(context: Context, rights: Sequence[str] = KEPT_OUT) -> set[str]:
+def read_forgotten(
+    context: Context, rights: Sequence[str] = KEPT_OUT, *, exact: bool = False
+) -> ForgottenTags:
     """Return the tags of all whom no fit may use; warn if some cannot be named."""
-    forgotten, n_unnamed = read_forgotten_tags(context, rights)
-    if n_unnamed:
+    forgotten = read_forgotten_tags(context, rights)
+    if forgotten.n_unnamed:
         warnings.warn(
             "the journal was rebuilt and does not say who some completed requests "
-            f"({n_unnamed}) were about; make sure that none of these people is in the "
-            "data",
+            f"({forgotten.n_unnamed}) were about; make sure that none of these people "
+            "is in the data",
             JournalIncomplete,
+            stacklevel=3,
+        )
+    if forgotten.n_unchecked and not exact:
+        warnings.warn(
+            f"{forgotten.n_unchecked} requests were answered before other spellings "
+            "of an id were noticed: their people are recognised by the exact id alone; "
+            "make sure that none of them is in the data under another spelling",
+            SpellingUnchecked,
             stacklevel=3,
         )
     return forgotten
 
 
-def select_tagged(
-    subjects: Sequence[str], tags: Set[str], *, keys: Sequence[TagKey]
-) -> tuple[str, ...]:
-    """Return those people who have one of the tags."""
-    return tuple(
-        one for one in subjects if not tags.isdisjoint(subject_tags(one, keys))
-    )
-
-
 def read_forgotten_tags(
     context: Context, rights: Sequence[str] = KEPT_OUT
-) -> tuple[set[str], int]:
-    """Return the tags of all whom no fit may use, and how many requests name nobody.
+) -> ForgottenTags:
+    """Return the tags of all whom no fit may use.
 
     A restriction keeps people out of fits until it is lifted. To lift it readmits
     nobody who was erased, and an erasure ends it. Whose rows are sealed apart the store
     knows, even if the journal lost it.
     """
     named: dict[str, list[dict[str, Any]]] = {}
+    # Tags of people and of loosest forms together: none of the one is of the other.
     forgotten: set[str] = set()
-    n_unnamed = 0
+    near: set[str] = set()
+    n_unnamed, n_unchecked = 0, 0
     with context.store.read() as connection:
         restricted = aside_table.read_tags(connection)
     for _, line in context.journal.read(0):
@@ -125,7 +188,9 @@ def read_forgotten_tags(
         done = [one for one in line.get("receipts", ()) if one not in refused]
         n_unnamed += sum(request not in named for request in done)
         for one in (one for request in done for one in named.get(request, ())):
-            right, theirs = one["right"], one["tags"]
+            right, theirs = one["right"], [*one["tags"], *one.get("near", ())]
+            near.update(one.get("near", ()))
+            n_unchecked += right in rights and "near" not in one
             if right == "restrict":
                 restricted.update(theirs)
             elif right in ("lift", *ERASED):
@@ -136,7 +201,7 @@ def read_forgotten_tags(
             tags.difference_update(line.get("readmitted", ()))
     if "restrict" in rights:
         forgotten |= restricted
-    return forgotten, n_unnamed
+    return ForgottenTags(forgotten - near, forgotten & near, n_unnamed, n_unchecked)
 
 
 class FitOptions(NamedTuple):
@@ -147,13 +212,42 @@ class FitOptions(NamedTuple):
     search: object
     without_forgotten: bool
     on_progress: OnProgress
+    subject_kind: str = ID
+    exact: bool = False
+    columns: str = ""
 
 
 class LeftOut(NamedTuple):
-    """How many rows were left out of a fit, and of how many forgotten people."""
+    """How many rows were left out of a fit, and of how many forgotten people.
+
+    ``n_merged`` ids are other spellings of people whom the declared kind makes one.
+    """
 
     n_rows: int = 0
     n_people: int = 0
+    n_merged: int = 0
+
+
+def spell_owners(subjects: Iterable[object], kind: str) -> tuple[list[str], int]:
+    """Return whose row each is, in the one spelling of a kind, and how many merged.
+
+    Two ids that fall together are one person: that is what the kind declares.
+    """
+    owners = [person(subject) for subject in list_of_ids(subjects)]
+    if kind == ID:
+        return owners, 0
+    spelled = {owner: normal_form(kind, owner) for owner in dict.fromkeys(owners)}
+    wrong = [row for row, owner in enumerate(owners) if spelled[owner] is None]
+    if wrong:
+        shown = ", ".join(map(str, wrong[:SHOWN]))
+        more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        raise InvalidInput(
+            f"subject_kind={kind!r}, and the ids of {len(wrong)} rows are not of that "
+            f"kind: rows {shown}{more}, counted from 0; correct them, or leave "
+            "subject_kind out if ids are compared as they are"
+        )
+    meant = [spelled[owner] or "" for owner in owners]
+    return meant, len(spelled) - len({*spelled.values()})
 
 
 def leave_out_forgotten(
@@ -163,19 +257,20 @@ def leave_out_forgotten(
 
     Raises ForgottenInData if there are some and they shall not be left out.
     """
-    from ...linear_model.fitting import take_rows  # scikit-learn takes a second
+    from ...preprocessing.columns import take_rows  # scikit-learn takes a second
 
     if given.subjects is None:
         return X, y, given, LeftOut()
-    owners = [person(subject) for subject in list_of_ids(given.subjects)]
+    owners, n_merged = spell_owners(given.subjects, given.subject_kind)
     given = given._replace(subjects=owners)
     if not given.without_forgotten:
-        require_nobody_returns(context, owners)
-        return X, y, given, LeftOut()
-    rows, n_people = find_forgotten_rows(context, owners)
+        require_nobody_returns(context, owners, exact=given.exact)
+        return X, y, given, LeftOut(n_merged=n_merged)
+    rows, n_people, _ = find_forgotten_rows(context, owners, exact=given.exact)
     stay = np.delete(np.arange(len(owners)), rows)
     if not rows or len(owners) != _count_rows(X):
-        return X, y, given, LeftOut()  # the fit says that the lengths differ
+        # The fit says that the lengths differ.
+        return X, y, given, LeftOut(n_merged=n_merged)
     if not stay.size:
         raise InvalidInput(
             f"all rows ({len(rows)}) are of people who were forgotten; nothing is left "
@@ -186,7 +281,8 @@ def leave_out_forgotten(
         subjects=[owners[row] for row in stay],
         sample_weight=None if weight is None else take_rows(weight, stay),
     )
-    return take_rows(X, stay), take_rows(y, stay), kept, LeftOut(len(rows), n_people)
+    left_out = LeftOut(len(rows), n_people, n_merged)
+    return take_rows(X, stay), take_rows(y, stay), kept, left_out
 
 
 def _count_rows(X: Any) -> int:

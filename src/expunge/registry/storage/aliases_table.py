@@ -10,12 +10,18 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, select
 
+from ...ledger.keys import MAIN
 from .engine import insert_lines
 from .people_table import chunks
 from .requests_table import Answered
-from .tables import aliases, request_tags
+from .tables import aliases, request_tags, subjects
 
 _FIND = select(aliases).where(aliases.c.tag.in_(bindparam("tags", expanding=True)))
+_NEAR = (
+    select(aliases.c.near, aliases.c.person)
+    .join(subjects, subjects.c.tag == aliases.c.person)
+    .where(aliases.c.near.in_(bindparam("near", expanding=True)))
+)
 _REMOVE = delete(aliases).where(aliases.c.tag.in_(bindparam("tags", expanding=True)))
 _DELETE_ASKED = delete(aliases).where(
     aliases.c.person.in_(
@@ -37,6 +43,7 @@ class AliasLine(NamedTuple):
     tag: str
     person: str
     sealed: bytes
+    near: str | None = None
 
 
 def find_aliases(connection: Connection, tags: Sequence[str]) -> dict[str, AliasLine]:
@@ -68,9 +75,22 @@ def find_nearest(connection: Connection, tags: Sequence[str]) -> dict[str, Alias
     return found
 
 
+def find_near(connection: Connection, near: Sequence[str]) -> dict[str, set[str]]:
+    """Return for each tag of a loosest form the tags of people with such an alias.
+
+    Only of people who are held.
+    """
+    found: dict[str, set[str]] = {}
+    for chunk in chunks(near):
+        for loose, person in connection.execute(_NEAR, {"near": chunk}):
+            found.setdefault(loose, set()).add(person)
+    return found
+
+
 def insert_aliases(connection: Connection, lines: Sequence[AliasLine]) -> None:
     """Insert aliases; it is quickest in the order of their tags."""
-    insert_lines(connection, aliases, lines=lines)
+    if lines:
+        insert_lines(connection, aliases, lines=lines)
 
 
 def delete_aliases(connection: Connection, tags: Sequence[str]) -> int:
@@ -102,5 +122,6 @@ def has_aliases(connection: Connection) -> bool:
 
 
 def count_aliases(connection: Connection) -> int:
-    """Return how many aliases there are."""
-    return int(connection.scalar(select(func.count()).select_from(aliases)) or 0)
+    """Return how many aliases there are; an id that leads to itself is none."""
+    query = select(func.count()).where(aliases.c.tag.not_like(f"{MAIN}%"))
+    return int(connection.scalar(query) or 0)

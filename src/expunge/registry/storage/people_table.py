@@ -72,6 +72,14 @@ _EVERYBODY = (
 _KNOWN = select(subjects.c.tag, subjects.c.id).where(
     subjects.c.tag.in_(bindparam("tags", expanding=True))
 )
+_NEAR = select(subjects.c.near, subjects.c.tag).where(
+    subjects.c.near.in_(bindparam("near", expanding=True))
+)
+_WRITE_NEAR = (
+    update(subjects)
+    .where(subjects.c.tag == bindparam("of"))
+    .values(near=bindparam("loose"))
+)
 _PAGES = select(pages.c.page, pages.c.sealed).where(
     pages.c.model == bindparam("model"),
     pages.c.page.in_(bindparam("wanted", expanding=True)),
@@ -127,6 +135,40 @@ def models_by_tag(connection: Connection, tags: Sequence[str]) -> dict[str, set[
         for tag, model in connection.execute(_HOLDERS, {"tags": chunk}):
             held.setdefault(tag, set()).add(model)
     return held
+
+
+def find_nearest(connection: Connection, tags: Sequence[str]) -> dict[str, str]:
+    """Return for each tag itself, if somebody has it, or else the next one in order.
+
+    The store takes the same steps for everybody, as ``aliases_table`` does.
+    """
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
+    found: dict[str, str] = {}
+    for chunk in chunks(tags):
+        marks = ", ".join([f"({mark})"] * len(chunk))
+        lines = connection.exec_driver_sql(
+            f"WITH wanted (place) AS (VALUES {marks}) SELECT place, "
+            "(SELECT min(tag) FROM subjects WHERE tag >= place) FROM wanted",
+            tuple(chunk),
+        )
+        found |= {place: tag for place, tag in lines}
+    return found
+
+
+def find_near(connection: Connection, near: Sequence[str]) -> dict[str, set[str]]:
+    """Return for each tag of a loosest form the tags of people who are held with it."""
+    found: dict[str, set[str]] = {}
+    for chunk in chunks(near):
+        for loose, tag in connection.execute(_NEAR, {"near": chunk}):
+            found.setdefault(loose, set()).add(tag)
+    return found
+
+
+def write_near(connection: Connection, near: Mapping[str, str]) -> None:
+    """Write the tag of the loosest form of each person's id, by the person's tag."""
+    lines = [{"of": tag, "loose": loose} for tag, loose in near.items()]
+    for chunk in chunks(lines):
+        connection.execute(_WRITE_NEAR, chunk)
 
 
 def count_people(connection: Connection, model: str) -> int:
