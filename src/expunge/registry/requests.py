@@ -5,23 +5,30 @@ Until a request is applied it can be cancelled, refused for a stated reason, or 
 as the law allows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date
 
 from ..display.progress import OnProgress, be_silent
 from ..ledger import subject_tags
-from ..private_model.subjects import people
+from ..ledger.keys import near_tags
+from ..private_model.subjects import people, person
 from ..rights.calendar import parse_day
 from .answering.accepting import (
     Request,
     RequestStatus,
     accept_requests,
+    check_requests,
+    find_near_ids,
     find_tags,
     request_status,
 )
-from .answering.cancelling import cancel_request, require_waiting
+from .answering.cancelling import (
+    cancel_request,
+    require_untouched,
+    require_waiting,
+)
 from .answering.completion import refuse_request, state_extension
-from .answering.returning import read_forgotten_tags, select_tagged
+from .answering.returning import read_forgotten_tags
 from .answering.worker import apply_waiting, recover
 from .context import WAIT, Context
 from .keys import read_tag_keys
@@ -62,14 +69,26 @@ class RegistryRequests:
         """
         return accept_requests(self._context, requests, strangers=strangers)
 
+    def check(self, requests: Sequence[Request]) -> None:
+        """Refuse requests of which one could not be accepted; write nothing.
+
+        Whom they are about is not looked up. For requests that have an envelope, as
+        those of the service do, whose parts are then accepted one after the other.
+        """
+        check_requests(self._context, requests)
+
     def apply(
         self,
         wait: float = WAIT,
         on_progress: OnProgress = be_silent,
         *,
         before: int | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
-        """Apply waiting requests as one batch, and complete them.
+        """Apply requests that wait as one batch, and complete them.
+
+        A request goes on waiting while its window is open, and so does every later one
+        about the same people.
 
         Raises Busy if another process works for longer than ``wait`` seconds, and, when
         everything else is done, the reason why a request could not be applied.
@@ -81,15 +100,30 @@ class RegistryRequests:
         on_progress
             Called with how many steps are done, of how many.
         before
-            Apply only requests that were accepted before this moment, in milliseconds
-            since 1970; by default all. Later ones go on waiting, whatever they ask.
+            The moment by which a window must have closed, in milliseconds since 1970;
+            by default now.
+        only
+            Apply the requests of these ids, and what the same people asked for before;
+            by default those of everybody.
         """
         with self._context.hold_lock(wait):
             failed = apply_waiting(
-                self._context, wait, on_progress=on_progress, before=before
+                self._context,
+                wait,
+                on_progress=on_progress,
+                before=before,
+                only=only,
             )
         for error in failed.values():
             raise error
+
+    def next_close(self) -> int | None:
+        """Return when the first window closes of requests that were not tried yet.
+
+        It may have closed; None if no such request waits.
+        """
+        with self._context.store.read(snapshot=False) as connection:
+            return requests_table.read_next_close(connection)
 
     def status(self, request: str) -> RequestStatus:
         """Return how far a request is."""
@@ -143,16 +177,62 @@ class RegistryRequests:
             found[one] = tuple(sorted(counted))
         return found
 
-    def find_forgotten(self, subjects: Iterable[object]) -> tuple[str, ...]:
+    def find_forgotten(
+        self, subjects: Iterable[object], *, near: bool = False
+    ) -> tuple[str, ...]:
         """Return those who were forgotten and did not come back since.
+
+        With ``near`` also ids that are spelled almost as one of these.
 
         This is for the operator alone. Who may only send requests must not learn it,
         nor how long it took: answer them alike. People whose lines were lost with a
         journal are not found, see ``rebuild_journal``.
         """
-        forgotten, _ = read_forgotten_tags(self._context)
+        forgotten = read_forgotten_tags(self._context)
         keys = read_tag_keys(self._context.paths)
-        return select_tagged(people(subjects), forgotten, keys=keys)
+        return tuple(
+            one for one in people(subjects) if forgotten.find(one, keys, exact=not near)
+        )
+
+    def find_near(
+        self, words: Iterable[object], *, named: Iterable[object] | None = None
+    ) -> dict[str, str]:
+        """Return the words that may mean somebody whom a request does not name.
+
+        Each with the id of a person who is held and is spelled almost like it, if that
+        is one of the usual spellings, or an empty string: no id can be read back from
+        the store. This is for the operator alone.
+
+        Parameters
+        ----------
+        words
+            As somebody typed them.
+        named
+            The ids that the request names; by default these words.
+        """
+        typed = people(words)
+        known = typed if named is None else [person(one) for one in named]
+        keys = read_tag_keys(self._context.paths)
+        with self._context.store.read() as connection:
+            return find_near_ids(connection, typed, named=known, keys=keys)
+
+    def near_misses(self, requests: Sequence[str] | None = None) -> set[str]:
+        """Return the requests, of these or of all, that may mean somebody else.
+
+        While one waits: somebody is held whose id is spelled almost as what was sent.
+        Once it is answered: it was so at that time. This is for the operator alone.
+        """
+        with self._context.store.read() as connection:
+            if requests is None:
+                return {*requests_table.list_near_misses(connection)}
+            return requests_table.find_near_misses(connection, requests)
+
+    def confirm_exact(self, request: str) -> None:
+        """Record that a request means whom it names, and nobody spelled almost so."""
+        requests_table.require_request_id(request)
+        with self._context.store.write() as connection:
+            requests_table.require_request(connection, request)
+            requests_table.clear_near_miss(connection, request)
 
     def readmit(self, subjects: Iterable[object]) -> None:
         """Record that people who were forgotten came back.
@@ -162,7 +242,13 @@ class RegistryRequests:
         """
         keys = read_tag_keys(self._context.paths)
         ids = people(subjects)
-        tags = sorted({tag for one in ids for tag in subject_tags(one, keys)})
+        tags = sorted(
+            {
+                tag
+                for one in ids
+                for tag in (*subject_tags(one, keys), *near_tags(one, keys))
+            }
+        )
         context = self._context
         with context.hold_lock(WAIT), context.write_in_turn() as connection:
             append_line(context, connection, line={"readmitted": tags})
@@ -192,11 +278,11 @@ class RegistryRequests:
         context = self._context
         with context.hold_lock(wait):
             recover(context, wait)
-            self._require_waiting(request)
+            self._require_untouched(request)
             try:
                 refuse_request(context, request, reason=reason, wait=wait)
             except MovedMeanwhile:
-                self._require_waiting(request)  # or it was cancelled just now
+                self._require_untouched(request)  # or it was cancelled just now
                 raise
         receipt = self.receipt(request)
         assert receipt is not None
@@ -227,6 +313,12 @@ class RegistryRequests:
                 context, request, reason=reason, notified=parse_day(notified)
             )
         return self.status(request)
+
+    def _require_untouched(self, request: str) -> None:
+        """Refuse what is not waiting any more, or applied to some models."""
+        requests_table.require_request_id(request)
+        with self._context.store.read() as connection:
+            require_untouched(connection, request)
 
     def _require_waiting(self, request: str) -> None:
         """Refuse what is not waiting any more."""

@@ -4,14 +4,11 @@
 How long an answer takes depends on the person: a stranger's takes none, and that of a
 person whose rows weigh much may take a fit. So requests wait for the end of a window,
 all that came in it are applied as one batch, and what became of them is shown at a
-moment that was known when they came.
+moment that was known when they came, see ``registry.window``.
 
-    start           close       answer
-      |-- pending --|-in progress-|-- completed
-      |<-- length ->|<- a tenth ->|
-
-Windows follow one another without gaps, counted from the beginning of 1970 in UTC. A
-batch that is not done by its answer's moment is shown at that of a later window.
+Windows follow one another without gaps, counted from the beginning of 1970 in UTC. The
+setting says in which window a request falls that comes now. What is shown of a request
+follows from the window that was written down with it.
 """
 
 from dataclasses import dataclass
@@ -20,13 +17,12 @@ from typing import Literal, TypeAlias
 
 from ..exceptions import InvalidInput
 from ..registry import RequestStatus
+from ..registry.window import SECOND, Window
 
 State: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"]
 """A request as its sender sees it."""
 
-SECOND = 1000
 SHORTEST, LONGEST = 1, 24 * 60 * 60
-_APPLYING = 10  # the part of a window's length in which its batch is applied
 
 
 def format_moment(milliseconds: int) -> str:
@@ -34,22 +30,6 @@ def format_moment(milliseconds: int) -> str:
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     text = moment.isoformat(timespec="milliseconds" if milliseconds % 1000 else "auto")
     return text.replace("+00:00", "Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The window of a request.
-
-    Parameters
-    ----------
-    start, close, answer
-        When requests begin to be taken in, when they are applied, and when they are
-        answered, in milliseconds since 1970.
-    """
-
-    start: int
-    close: int
-    answer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +78,25 @@ class Windows:
                 f"day, from {SHORTEST} to {LONGEST}, such as 900"
             )
 
-    @property
-    def _length(self) -> int:
-        return self.seconds * SECOND
-
-    @property
-    def _delay(self) -> int:
-        return self._length // _APPLYING
-
     def at(self, time: int) -> Window:
         """Return the window in which a moment lies."""
-        start = time - time % self._length
-        close = start + self._length
-        return Window(start, close, close + self._delay)
+        return Window.at(time, self.seconds)
 
     def next_answer(self, time: int) -> int:
         """Return the first moment from this one on at which answers are shown."""
-        earlier = self.at(time - self._delay).start + self._delay
-        return earlier if earlier == time else earlier + self._length
+        earlier = self.at(time - 2 * self.seconds * SECOND)
+        return earlier.next_answer(time)
 
-    def show(self, status: RequestStatus, time: int) -> ShownRequest:
-        """Return a request as its sender may see it at a moment."""
-        window = self.at(status.accepted)
-        state: State = "pending" if time < window.close else "in_progress"
-        answered = None
-        if status.stage == "cancelled":
-            state = "cancelled"
-        elif status.completed is not None:
-            moment = self.next_answer(max(status.completed, window.answer))
-            if time >= moment:
-                state, answered = "completed", moment
-        return ShownRequest(status.request, state, window, answered, status)
+
+def show_at(status: RequestStatus, time: int) -> ShownRequest:
+    """Return a request as its sender may see it at a moment."""
+    window = status.window
+    state: State = "pending" if window.is_open(time) else "in_progress"
+    answered = None
+    if status.stage == "cancelled":
+        state = "cancelled"
+    elif status.completed is not None:
+        moment = window.next_answer(status.completed)
+        if time >= moment:
+            state, answered = "completed", moment
+    return ShownRequest(status.request, state, window, answered, status)

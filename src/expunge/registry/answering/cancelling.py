@@ -35,7 +35,7 @@ def cancel_request(context: Context, request: str) -> None:
         _require_current(context, connection)
         right = requests_table.require_request(connection, request).right
         if not requests_table.mark_cancelled(connection, said):
-            require_waiting(connection, request)
+            require_untouched(connection, request)
             raise overtaken_error()
         append_line(context, connection, line={"cancelled": said})
     if right == "rectify":
@@ -49,6 +49,16 @@ def require_waiting(connection: Connection, request: str) -> None:
         raise RequestConflict(
             f"request {request} is {stage}, and only one that waits can be changed; "
             "see its receipt"
+        )
+
+
+def require_untouched(connection: Connection, request: str) -> None:
+    """Refuse a request that does not wait, or that some models have answered."""
+    require_waiting(connection, request)
+    if requests_table.require_request(connection, request).outcome:
+        raise RequestConflict(
+            f"request {request} is applied to some models and waits for others, so it "
+            "can be neither cancelled nor refused; see why it waits (status)"
         )
 
 

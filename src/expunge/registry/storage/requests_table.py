@@ -15,7 +15,10 @@ from sqlalchemy import (
     Row,
     Update,
     bindparam,
+    case,
     delete,
+    exists,
+    false,
     func,
     insert,
     select,
@@ -30,12 +33,20 @@ from ...ledger.documents import midnight
 from . import deliveries_table
 from .engine import analyse, write_exactly
 from .people_table import CHUNK, chunks
-from .tables import request_rows, request_tags, requests
+from .tables import (
+    aliases,
+    request_near,
+    request_rows,
+    request_tags,
+    requests,
+    subjects,
+)
 
 # Milliseconds by which a clock may fall behind requests that are there already.
 CLOCK_DRIFT = 60_000
 ACCEPTED, APPLIED, COMPLETED = "accepted", "applied", "completed"
 CANCELLED = "cancelled"
+PARTLY = "partly"
 STAGES = (ACCEPTED, APPLIED, COMPLETED, CANCELLED)
 _REQUEST = re.compile(r"[0-9a-f]{32}")
 
@@ -49,6 +60,8 @@ SHOWN = (
     requests.c.id,
     requests.c.stage,
     requests.c.accepted,
+    requests.c.opens,
+    requests.c.closes,
     requests.c.deadline,
     requests.c.completed,
     requests.c.n_subjects,
@@ -78,6 +91,32 @@ _TAGS = (
 _ANSWERED = delete(request_tags).where(
     request_tags.c.request.in_(bindparam("ids", expanding=True))
 )
+_CLEARED = delete(request_near).where(
+    request_near.c.request.in_(bindparam("ids", expanding=True))
+)
+_NEAR_TAGS = (
+    select(request_near)
+    .where(request_near.c.request.in_(bindparam("ids", expanding=True)))
+    .order_by(request_near.c.tag)
+)
+_NOT_NAMED = subjects.c.tag.not_in(
+    select(request_tags.c.tag).where(request_tags.c.request == requests.c.id)
+)
+# Somebody is held whose id, or an alias, has the same loosest form, and the request
+# names another.
+_IS_NEAR_MISS = exists().where(
+    request_near.c.request == requests.c.id,
+    exists().where(subjects.c.near == request_near.c.tag, _NOT_NAMED)
+    | exists().where(
+        aliases.c.near == request_near.c.tag,
+        subjects.c.tag == aliases.c.person,
+        _NOT_NAMED,
+    ),
+)
+_NEAR_MISSES = select(requests.c.id).where(
+    requests.c.id.in_(bindparam("ids", expanding=True)),
+    (requests.c.near == 1) | _IS_NEAR_MISS,
+)
 _TAKEN = delete(request_rows).where(
     request_rows.c.request.in_(bindparam("ids", expanding=True))
 )
@@ -101,9 +140,13 @@ _APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
     reason=bindparam("why"),
     retained=bindparam("kept"),
     retained_until=bindparam("until"),
+    near=case((_IS_NEAR_MISS, 1), else_=0),
     error="",
 )
-_CANCEL = _ONE.where(requests.c.stage == ACCEPTED).values(stage=CANCELLED, error="")
+# One that some models have answered already cannot be taken back.
+_CANCEL = _ONE.where(requests.c.stage == ACCEPTED, requests.c.outcome == "").values(
+    stage=CANCELLED, error=""
+)
 _COMPLETE = _ONE.where(requests.c.stage == APPLIED).values(
     stage=COMPLETED, completed=bindparam("time"), receipt=bindparam("text")
 )
@@ -222,6 +265,17 @@ def read_stage(connection: Connection, stage: str) -> list[Row[Any]]:
     return list(connection.execute(_AT_STAGE, {"stage": stage}))
 
 
+_NEXT_CLOSE = select(func.min(requests.c.closes)).where(
+    requests.c.stage == ACCEPTED, requests.c.error == ""
+)
+
+
+def read_next_close(connection: Connection) -> int | None:
+    """Return when the first window of requests closes that wait and never failed."""
+    found = connection.scalar(_NEXT_CLOSE)
+    return None if found is None else int(found)
+
+
 def read_overdue(connection: Connection, before: int) -> list[Row[Any]]:
     """Return the requests that are not completed and were due before a moment."""
     late = _PENDING.where(requests.c.deadline < before)
@@ -242,6 +296,11 @@ def follow_others(connection: Connection, time: int) -> int:
     """
     latest = connection.scalar(_LATEST, {"bound": time + CLOCK_DRIFT})
     return max(time, int(latest or 0) + 1)
+
+
+def delete_nothing(connection: Connection) -> None:
+    """Write to the table without changing it; fails if the database cannot."""
+    connection.execute(delete(requests).where(false()))
 
 
 def count_requests(connection: Connection) -> tuple[int, int]:
@@ -279,25 +338,64 @@ def read_receipt(connection: Connection, request: str) -> str | None:
 
 
 def insert_requests(
-    connection: Connection, lines: Sequence[Mapping[str, Any]], *, tags: Sequence[Any]
+    connection: Connection,
+    lines: Sequence[Mapping[str, Any]],
+    *,
+    tags: Sequence[Any],
+    near: Sequence[Any] = (),
 ) -> None:
-    """Insert accepted requests, and (request, tag) for the people they are about."""
+    """Insert accepted requests, and (request, tag) for the people they are about.
+
+    ``near`` are such pairs too, with tags of the loosest forms of what was sent.
+    """
     for chunk in chunks(lines):
         connection.execute(insert(requests), [{**line} for line in chunk])
     pairs = [{"request": request, "tag": tag} for request, tag in tags]
     for some in chunks(pairs):
         connection.execute(insert(request_tags), some)
+    loose = [{"request": request, "tag": tag} for request, tag in near]
+    for some in chunks(loose):
+        connection.execute(insert(request_near), some)
     if len(pairs) > CHUNK:
         analyse(connection, "request_tags (request)")
 
 
-def read_tags(connection: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the tags that each request is about."""
+def read_tags(
+    connection: Connection, ids: Sequence[str], *, near: bool = False
+) -> dict[str, list[str]]:
+    """Return the tags that each request is about, or those of the loosest forms."""
     found: dict[str, list[str]] = {request: [] for request in ids}
     for chunk in chunks(ids):
-        for request, tag in connection.execute(_TAGS, {"ids": chunk}):
+        lines = connection.execute(_NEAR_TAGS if near else _TAGS, {"ids": chunk})
+        for request, tag in lines:
             found[request].append(tag)
     return found
+
+
+def find_near_misses(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Return the requests that may mean somebody else than those they name.
+
+    Of a request that waits this is so while somebody is held whose id is spelled almost
+    as what was sent. Of one that was answered, it was so at that time.
+    """
+    return {
+        request
+        for chunk in chunks(ids)
+        for request in connection.scalars(_NEAR_MISSES, {"ids": chunk})
+    }
+
+
+def list_near_misses(connection: Connection) -> list[str]:
+    """Return all requests that may mean somebody else, in the order of their ids."""
+    missed = (requests.c.near == 1) | ((requests.c.stage == ACCEPTED) & _IS_NEAR_MISS)
+    query = select(requests.c.id).where(missed).order_by(requests.c.id)
+    return [*connection.scalars(query)]
+
+
+def clear_near_miss(connection: Connection, request: str) -> None:
+    """Record that a request means the people whom it names, and nobody else."""
+    connection.execute(_CLEARED, {"ids": [request]})
+    connection.execute(_ONE.values(near=0), {"request": request})
 
 
 def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
@@ -351,8 +449,8 @@ def mark_cancelled(connection: Connection, said: Mapping[str, str]) -> bool:
     Returns whether it waited.
     """
     n_moved = connection.execute(_CANCEL, {**said}).rowcount
-    _delete_named(connection, [said["request"]])
     if n_moved:
+        _delete_named(connection, [said["request"]])
         deliveries_table.mark_untold(connection, said["request"])
     return n_moved == 1
 
@@ -361,6 +459,7 @@ def _delete_named(connection: Connection, ids: Sequence[str]) -> None:
     """Delete whom requests are about, and the new rows that they bring."""
     for chunk in chunks(ids):
         connection.execute(_ANSWERED, {"ids": chunk})
+        connection.execute(_CLEARED, {"ids": chunk})
         connection.execute(_TAKEN, {"ids": chunk})
 
 
@@ -420,6 +519,15 @@ def _move_on(
     )
     rows = [{**one} for one in moved]
     write_exactly(connection, statement, rows=rows, n=len(rows), refusal=overtaken)
+
+
+_PARTLY = _ONE.where(requests.c.stage == ACCEPTED).values(outcome=PARTLY)
+
+
+def mark_partly(connection: Connection, ids: Sequence[str]) -> None:
+    """Note that some models have answered requests, which wait for the others."""
+    if ids:
+        connection.execute(_PARTLY, [{"request": request} for request in ids])
 
 
 def write_errors(connection: Connection, errors: Mapping[str, str]) -> None:

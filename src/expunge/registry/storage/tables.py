@@ -70,6 +70,10 @@ models = Table(
     Column("sequence", BigInteger),
     # How often it was fitted.
     Column("fits", Integer, nullable=False, server_default="0"),
+    # The kind of identifier that the ids of its people are.
+    Column("subject_kind", Text, nullable=False, server_default="id"),
+    # What the columns of its table are, as JSON; empty if that was not said.
+    Column("columns", Text, nullable=False, server_default=""),
 )
 
 subjects = Table(
@@ -77,7 +81,10 @@ subjects = Table(
     schema,
     Column("id", Integer, primary_key=True),
     Column("tag", Text, nullable=False),
+    # Of the loosest form of the id; rows without a person have none.
+    Column("near", Text),
     UniqueConstraint("tag"),
+    Index(None, "near"),
 )
 
 rows = Table(
@@ -110,7 +117,10 @@ aliases = Table(
     # The tag of the person, and the person's id, sealed.
     Column("person", Text, nullable=False),
     Column("sealed", LargeBinary, nullable=False),
+    # Of the loosest form of kind and value; those that came hashed have none.
+    Column("near", Text),
     Index(None, "person"),
+    Index(None, "near"),
 )
 
 requests = Table(
@@ -119,6 +129,9 @@ requests = Table(
     Column("id", Text, primary_key=True),
     Column("stage", Text, nullable=False),
     Column("accepted", BigInteger, nullable=False),
+    # Its window: it is applied once that has closed, whatever the settings are then.
+    Column("opens", BigInteger, nullable=False, server_default="0"),
+    Column("closes", BigInteger, nullable=False, server_default="0"),
     Column("deadline", BigInteger, nullable=False),
     Column("n_subjects", Integer, nullable=False),
     # A keyed hash of what was asked: the same id must not ask for something else.
@@ -145,6 +158,8 @@ requests = Table(
     Column("details", Text, nullable=False, server_default="{}"),
     # Who sent it, if that was said.
     Column("sender", Text, nullable=False, server_default=""),
+    # 1 if somebody else was held, when it was answered, whose id is spelled almost so.
+    Column("near", Integer, nullable=False, server_default="0"),
     # In the order of deadlines, for pages of each stage and right.
     Index(None, "stage", "right", "deadline", "id"),
     Index(None, "sender", "stage", "right", "deadline", "id"),
@@ -154,6 +169,15 @@ requests = Table(
 
 request_tags = Table(
     "request_tags",
+    schema,
+    Column("request", Text, primary_key=True),
+    Column("tag", Text, primary_key=True),
+    ForeignKeyConstraint(["request"], ["requests.id"]),
+)
+
+# Tags of the loosest forms of what a waiting request was sent with.
+request_near = Table(
+    "request_near",
     schema,
     Column("request", Text, primary_key=True),
     Column("tag", Text, primary_key=True),

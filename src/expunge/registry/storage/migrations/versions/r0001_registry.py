@@ -24,6 +24,8 @@ def _models() -> None:
         sa.Column("number", sa.Integer, nullable=False),
         sa.Column("generation", sa.BigInteger, nullable=False),
         sa.Column("checkpoint", sa.Text, nullable=False),
+        sa.Column("subject_kind", sa.Text, nullable=False, server_default="id"),
+        sa.Column("columns", sa.Text, nullable=False, server_default=""),
         sa.PrimaryKeyConstraint("name", name="pk_models"),
     )
     op.create_table(
@@ -63,9 +65,11 @@ def _people() -> None:
         "subjects",
         sa.Column("id", sa.Integer, nullable=False),
         sa.Column("tag", sa.Text, nullable=False),
+        sa.Column("near", sa.Text),
         sa.PrimaryKeyConstraint("id", name="pk_subjects"),
         sa.UniqueConstraint("tag", name="uq_subjects_tag"),
     )
+    op.create_index("ix_subjects_near", "subjects", ["near"])
     op.create_table(
         "rows",
         sa.Column("model", sa.Text, nullable=False),
@@ -94,6 +98,8 @@ def _requests() -> None:
         sa.Column("id", sa.Text, nullable=False),
         sa.Column("stage", sa.Text, nullable=False),
         sa.Column("accepted", sa.BigInteger, nullable=False),
+        sa.Column("opens", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("closes", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("deadline", sa.BigInteger, nullable=False),
         sa.Column("n_subjects", sa.Integer, nullable=False),
         sa.Column("fingerprint", sa.Text, nullable=False),
@@ -101,6 +107,7 @@ def _requests() -> None:
         sa.Column("completed", sa.BigInteger),
         sa.Column("receipt", sa.Text),
         sa.Column("error", sa.Text, nullable=False, server_default=""),
+        sa.Column("near", sa.Integer, nullable=False, server_default="0"),
         sa.PrimaryKeyConstraint("id", name="pk_requests"),
     )
     op.create_index("ix_requests_stage", "requests", ["stage"])
@@ -111,6 +118,15 @@ def _requests() -> None:
         sa.PrimaryKeyConstraint("request", "tag", name="pk_request_tags"),
         sa.ForeignKeyConstraint(
             ["request"], ["requests.id"], name="fk_request_tags_request"
+        ),
+    )
+    op.create_table(
+        "request_near",
+        sa.Column("request", sa.Text, nullable=False),
+        sa.Column("tag", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("request", "tag", name="pk_request_near"),
+        sa.ForeignKeyConstraint(
+            ["request"], ["requests.id"], name="fk_request_near_request"
         ),
     )
 

@@ -15,6 +15,8 @@ def upgrade() -> None:
         sa.Column("tag", sa.Text, nullable=False),
         sa.Column("person", sa.Text, nullable=False),
         sa.Column("sealed", sa.LargeBinary, nullable=False),
+        sa.Column("near", sa.Text),
         sa.PrimaryKeyConstraint("tag", name="pk_aliases"),
     )
     op.create_index("ix_aliases_person", "aliases", ["person"])
+    op.create_index("ix_aliases_near", "aliases", ["near"])
