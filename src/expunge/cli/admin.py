@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands that look after a registry: init, restore, rotate and log."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +11,8 @@ import typer
 from ..exceptions import InvalidInput, NoRegistry, OlderSchema
 from .common import (
     DONE,
+    LOST,
+    CommandFailed,
     ConfirmOptions,
     RegistryOptions,
     TextTable,
@@ -26,6 +28,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..ledger import Entry
+    from ..registry.recovery.losses import Losses
 
 BACKUP_ADVICE = (
     "To back up, copy the whole folder; with PostgreSQL, dump the database as well. "
@@ -128,7 +131,9 @@ class RestoreCommand(RegistryOptions, ConfirmOptions):
     A backup contains people who were forgotten after it was made. The journal in the
     registry's folder knows their requests, which are applied again. If the journal is
     damaged and you have no copy of it, --journal rebuilds it from the database in use;
-    a journal that is sound stays as it is.
+    a journal that is sound stays as it is. Rows that were rectified or added after the
+    backup, and newer tokens and aliases, are lost, and removed aliases are there again:
+    it says which, with exit code 14.
     """
 
     backup: Annotated[
@@ -158,12 +163,20 @@ class RestoreCommand(RegistryOptions, ConfirmOptions):
             status = registry.status()
         if self.as_json:
             completed = {"n_completed": status.n_completed}
-            print_json({"registry": str(self.registry), **completed})
+            lost = {"lost": asdict(registry.losses)}
+            print_json({"registry": str(self.registry), **completed, **lost})
         else:
             requests = format_count(
                 status.n_completed, "request is", plural="requests are"
             )
             print_text(f"restored {self.registry}: {requests} completed")
+            print_text(*describe_losses(registry.losses))
+        if registry.losses:
+            raise CommandFailed(
+                "the store is restored and in use, without what came after the backup "
+                "and is in no journal; send or make that again",
+                LOST,
+            )
         return DONE
 
     def _rebuild_journal(self) -> int:
@@ -188,6 +201,30 @@ class RestoreCommand(RegistryOptions, ConfirmOptions):
             )
             print_text(wrap(text))
         return DONE
+
+
+def describe_losses(losses: "Losses") -> list[str]:
+    """Return a line for each kind of thing that is lost, and what to do about it."""
+    found = []
+    if losses.rectifications:
+        n = format_count(len(losses.rectifications), "rectification")
+        found.append(
+            f"lost: new rows of {n}; send them again, by expunge add if the request is "
+            f"completed: {', '.join(losses.rectifications)}"
+        )
+    for name, n_added in losses.additions.items():
+        times = format_count(n_added, "time")
+        found.append(f"lost: rows added to {name} ({times}); add them again")
+    if losses.tokens:
+        n = format_count(len(losses.tokens), "token")
+        found.append(f"lost: {n}; make others: {', '.join(losses.tokens)}")
+    if losses.n_aliases:
+        n = format_count(losses.n_aliases, "alias", plural="aliases")
+        found.append(f"lost: {n}; import them again")
+    if losses.n_returned:
+        n = format_count(losses.n_returned, "alias", plural="aliases")
+        found.append(f"lost: the removal of {n}; remove them again")
+    return found
 
 
 class KeyKind(StrEnum):

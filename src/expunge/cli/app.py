@@ -64,6 +64,12 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported now, and what is left to read."""
+        if args[:1] == ["plan"] and not ctx.parent:
+            raise USAGE_ERROR(
+                "plan is gone; call expunge advise TABLE with data like the model's: "
+                "it says how many may leave, and which sigma to take",
+                ctx,
+            )
         name, command, rest = super().resolve_command(ctx, args)
         words = f"{ctx.info_name} {name}" if ctx.parent else name
         return name, build_command(words) if words in COMMANDS else command, rest
@@ -157,16 +163,17 @@ def expunge(
 # Every command, with the first sentence of its help, which ``expunge --help`` shows.
 COMMANDS = {
     "init": "Create a registry, or upgrade an older one.",
-    "advise": "Suggest a budget, from a table like the one you will fit.",
+    "advise": "Say which sigma to take, and how many people may leave.",
     "fit": "Fit a model to a table, and keep it so that it can forget.",
     "add": "Add the rows of a table to a model, and release it.",
-    "plan": "Show how many rows may be removed under a model's budget.",
+    "schema": "Print the schema of a model: what the columns of its table are.",
     "forget": "Forget people in every model that holds them.",
     "request": (
         "Exercise a right of people: erase, object, restrict, lift, hold or end-hold."
     ),
     "rectify": "Replace the rows of a person in a model by those of a table.",
     "cancel": "Take back a request that waits.",
+    "exact": "State that a request means whom it names, and nobody else.",
     "refuse": "Answer a request that waits with a refusal, and print the receipt.",
     "extend": "Extend the deadline of a request, once, as its law allows.",
     "alias import": "Import aliases of people from a table, all of them or none.",
@@ -176,10 +183,13 @@ COMMANDS = {
     "lake status": "Show whether a model's files still hold people who left it.",
     "lake rewrite": "Rewrite a model's files without the people who left.",
     "status": "Show models, requests and outdated releases.",
+    "clock confirm": (
+        "Say that the machine's clock is right, so that what is due may end."
+    ),
     "log": "Print the ledger, or export it to a file that anyone can verify.",
     "release": "Write a release to a file, or withdraw one.",
     "remove": "Retire a model, and destroy its rows and keys.",
-    "verify": "Check whether a receipt, a ledger export or a certificate stands.",
+    "verify": "Check whether a receipt, ledger export or certificate is valid.",
     "audit": "Open the private record behind a model's release, for an auditor.",
     "rotate": "Replace a key.",
     "reanchor": "Rebuild a model's private state from the remaining rows.",
@@ -204,12 +214,10 @@ COMMANDS = {
     "demo": (
         "Forget 150 people on bundled data, check the receipts, and write a report."
     ),
-    "bench": (
-        "Run the paper's experiments and the comparison; write results and a report."
-    ),
 }
 GROUPS = {
     "alias": "Manage aliases: other names of people, such as addresses.",
+    "clock": "Settle doubts about the machine's clock.",
     "lake": "Manage the files that models read their rows from.",
     "token": "Manage the tokens with which others call a service.",
     "webhook": "Manage webhooks: whom a service calls when something happens.",
@@ -218,15 +226,15 @@ GROUPS = {
 MODULES = {
     "admin": "init restore rotate log",
     "aliases": "alias",
-    "demo": "demo bench",
+    "demo": "demo",
     "estimators": "advise",
     "fit": "fit",
     "lake": "lake",
-    "models": "plan release reanchor remove",
-    "requests": "forget request cancel refuse extend",
+    "models": "schema release reanchor remove",
+    "requests": "forget request cancel exact refuse extend",
     "rows": "add rectify",
     "service": "serve token webhook",
-    "status": "status",
+    "status": "status clock",
     "verify": "verify audit",
 }
 

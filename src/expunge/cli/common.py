@@ -46,11 +46,16 @@ WRONG_INPUT = 2
 DATA_MISSING = 3
 NOT_INSTALLED = 4
 BUSY = 5
-DOES_NOT_STAND = 6
+NOT_VALID = 6
 UNKNOWN = 7
 STORE_FAILED = 8
 SPENT = 9
 DUE = 10
+PARTLY = 11
+REFUSED = 12
+LATE = 13
+LOST = 14
+NEAR_MISS = 20
 INTERRUPTED = 130
 
 MEANINGS: Mapping[int, str] = MappingProxyType(
@@ -59,13 +64,19 @@ MEANINGS: Mapping[int, str] = MappingProxyType(
         UNEXPECTED: "a bug in expunge",
         WRONG_INPUT: "the command line or its input is wrong",
         DATA_MISSING: "a file, the data or the registry is missing",
-        NOT_INSTALLED: "an extra or a checkout is missing",
+        NOT_INSTALLED: "an extra is missing",
         BUSY: "busy: accepted requests are kept, but not applied yet",
-        DOES_NOT_STAND: "a check failed (verify, audit, demo)",
+        NOT_VALID: "a check failed (verify, audit, demo)",
         UNKNOWN: "unknown person or request",
         STORE_FAILED: "the store failed: full, read-only, gone, too old or damaged",
         SPENT: "the budget is exhausted",
         DUE: "requests are overdue, or due soon (status --overdue, --due)",
+        PARTLY: "answered, but a request could be fulfilled only in part",
+        REFUSED: "answered, but a request was refused",
+        LATE: "answered, but after a deadline",
+        LOST: "restored, but what came after the backup must be sent again",
+        NEAR_MISS: "somebody is held whose id is spelled almost so (forget, request; "
+        "status --near)",
         INTERRUPTED: "interrupted, or not confirmed; finished work is kept",
     }
 )
@@ -80,6 +91,8 @@ CODES: Mapping[str, int] = MappingProxyType(
         "FileNotFoundError": DATA_MISSING,
         "MissingExtra": NOT_INSTALLED,
         "Busy": BUSY,
+        "WindowOpen": BUSY,
+        "Unforeseen": BUSY,
         "UnknownSubject": UNKNOWN,
         "UnknownRequest": UNKNOWN,
         "OSError": STORE_FAILED,
@@ -112,7 +125,8 @@ def find_exit_code(error: Exception) -> int:
 
 def explain(error: Exception) -> str:
     """Return an error in one line: what happened, the value, what to do."""
-    text = " ".join(str(error).split())
+    # Spaces within a line stay: two ids may differ in them alone.
+    text = " ".join(filter(None, map(str.strip, str(error).splitlines())))
     if find_exit_code(error) == UNEXPECTED:
         kind = type(error).__name__
         return f"{kind}: {text}; this is a bug in expunge, --debug shows where"
@@ -211,7 +225,18 @@ def explain_forgotten(
     return InvalidInput(
         f"{table.file.path}, {table.locate(error.rows)}: rows of {people} who were "
         f"forgotten, and would come back: leave them out with --without-forgotten, or "
-        f"{advice}"
+        f"{advice}{explain_near(error)}"
+    )
+
+
+def explain_near(error: "ForgottenInData") -> str:
+    """Return what to do about ids that are spelled almost as those who left."""
+    if not error.n_near:
+        return ""
+    n = format_count(error.n_near, "person", plural="people")
+    return (
+        f"; {n} of them by an id that differs only in case, spacing, width or zeros: "
+        "give --exact if these are others"
     )
 
 
@@ -390,17 +415,12 @@ def _format_optional_day(time: int | None) -> str | None:
     return None if time is None else format_day(time)
 
 
-def describe_outcome(outcome: str, reason: str) -> str:
-    """Return what became of a request, with the words for the code of the reason."""
-    from ..rights.standing import REASONS
-
-    return f"{outcome} ({REASONS[reason]})" if reason else outcome
-
-
 def describe_promise(certificate: "Certificate") -> str:
     """Return in a few words what a certificate promises."""
-    if certificate.status == "radius-only":
+    if certificate.status == "no promise":
         return "none: nothing is promised"
+    if certificate.status == "exact":
+        return "exact: the numbers of retraining, to the last bit"
     about = "each release"
     if certificate.releases is not None:
         releases = format_count(certificate.releases, "release")

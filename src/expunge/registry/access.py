@@ -27,7 +27,9 @@ from ..promise.noise import random_bytes
 from ..promise.verification import Verdict
 from .answering.completion import state_entry
 from .answering.worker import recover
+from .clock import read_clock
 from .context import WAIT, Context, next_entry_time, now, read_ledger
+from .recovery.losses import ISSUED
 from .statements import append_line
 from .storage import access_table
 from .storage.access_table import SESSION, TOKEN
@@ -172,7 +174,12 @@ class RegistryAccess:
             "hash": _hash(secret),
         }
         with self._context.store.write() as connection:
+            if read_clock(connection).is_believed:
+                access_table.delete_expired(connection, token.created)
             access_table.insert_token(connection, line)
+            if kind == TOKEN:
+                issued = {"token": token.id}
+                append_line(self._context, connection, line={ISSUED: issued})
         return token, secret
 
     def find(self, secret: str) -> Token | None:
@@ -281,7 +288,7 @@ class RegistryAccess:
                 f"the ledger sealed {first.n_lines} lines, and they are not these"
             )
         if failures:
-            says = f"The trail does not stand: {'; '.join(failures)}."
+            says = f"The trail is not valid: {'; '.join(failures)}."
             return Verdict((), tuple(failures), says)
         says = f"The trail has {n_lines} lines, and none was changed."
         if lost:

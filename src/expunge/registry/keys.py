@@ -95,6 +95,8 @@ def find_signing_key(paths: Paths, public: PublicKey) -> SigningKey:
 def _find_signing_file(paths: Paths, public: PublicKey) -> tuple[Path, SigningKey]:
     """Return the newest file that holds the secret half of a public key, and that."""
     for path in reversed(paths.signing_keys):
+        if not path.read_bytes().strip(b"\0"):
+            continue  # a process was killed while it destroyed this one
         key = open_signing_key(path, create=False)
         if key.public == public:
             return path, key

@@ -17,6 +17,9 @@ already sealed apart are the rules for conflicts:
     restrict while held        nothing is left to restrict: done
     hold while restricted      the sealed rows are held, and a lift is refused from then
 
+A hold, and its end, are acts of the controller and not rights of the person. They are
+requests like the others here, since they move rows in the same way.
+
 Requests that wait together are settled in the order in which they were accepted. All of
 this is pure: what it means for models and files is the registry's business.
 """
@@ -31,7 +34,7 @@ Right: TypeAlias = Literal[
     "erase", "rectify", "restrict", "lift", "object", "hold", "end-hold"
 ]
 Place: TypeAlias = Literal["in use", "restricted", "held", "gone"]
-Outcome: TypeAlias = Literal["done", "nothing held", "partly", "refused"]
+Outcome: TypeAlias = Literal["done", "nothing found", "partly", "refused"]
 
 RIGHTS: tuple[Right, ...] = get_args(Right)
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -63,6 +66,16 @@ REASONS: Mapping[str, str] = {
 }
 """Codes of reasons, each in words. They are public, so they say nothing of a person."""
 
+RIGHT_WORDS: Mapping[str, str] = {
+    "hold": "hold, an act of the controller",
+    "end-hold": "end of a hold, an act of the controller",
+}
+"""What is asked for that is no right of the person."""
+OUTCOME_WORDS: Mapping[str, str] = {
+    "nothing found": "we found nothing under what you gave us"
+}
+"""Outcomes that are said in other words than their code."""
+
 BY_OPERATOR = tuple(REASONS)[5:]
 """Reasons for which an operator refuses a request."""
 FOR_HOLDS = ("legal-claims", "legal-duty", "public-interest", "research")
@@ -77,7 +90,13 @@ class Judgement:
     reason: str = ""
 
 
-DONE, NOTHING_HELD = Judgement("done"), Judgement("nothing held")
+def describe_outcome(outcome: str, reason: str) -> str:
+    """Return what became of a request, with the words for the code of the reason."""
+    said = OUTCOME_WORDS.get(outcome, outcome)
+    return f"{said} ({REASONS[reason]})" if reason else said
+
+
+DONE, NOTHING_FOUND = Judgement("done"), Judgement("nothing found")
 
 
 def require_right(right: object) -> Right:
@@ -97,7 +116,7 @@ def judge(right: Right, places: Iterable[Place]) -> Judgement:
     """Return what a request means for a person with rows at these places before it."""
     there = set(places) - {"gone"}
     if not there:
-        return NOTHING_HELD
+        return NOTHING_FOUND
     if right in ("erase", "object"):
         return Judgement("partly", "hold") if "held" in there else DONE
     if right == "rectify":
@@ -125,7 +144,7 @@ def must_follow(right: str, earlier: Iterable[str]) -> bool:
 def forgets(right: str, outcome: str) -> bool:
     """Return whether nothing of a person is kept after such an answer."""
     asked = right in ("erase", "object", "end-hold")
-    return asked and outcome in ("done", "nothing held")
+    return asked and outcome in ("done", "nothing found")
 
 
 def join_judgements(judgements: Sequence[Judgement]) -> Judgement:
@@ -133,9 +152,9 @@ def join_judgements(judgements: Sequence[Judgement]) -> Judgement:
 
     Those of whom nothing is held do not matter beside others.
     """
-    found = [one for one in judgements if one != NOTHING_HELD]
+    found = [one for one in judgements if one != NOTHING_FOUND]
     if not found:
-        return NOTHING_HELD
+        return NOTHING_FOUND
     reason = next((one.reason for one in found if one.reason), "")
     outcomes = {one.outcome for one in found}
     return Judgement(outcomes.pop() if len(outcomes) == 1 else "partly", reason)

@@ -28,10 +28,13 @@ _LAST = (
 )
 
 
+def delete_expired(connection: Connection, time: int) -> None:
+    """Delete the tokens that expired by a time."""
+    connection.execute(delete(tokens).where(tokens.c.expires <= time))
+
+
 def insert_token(connection: Connection, token: dict[str, Any]) -> None:
-    """Write a token, and delete those that expired before it was made."""
-    old = delete(tokens).where(tokens.c.expires <= token["created"])
-    connection.execute(old)
+    """Write a token."""
     connection.execute(insert(tokens), token)
 
 

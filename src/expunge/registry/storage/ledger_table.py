@@ -185,6 +185,12 @@ def count_entries(connection: Connection) -> int:
     return 0 if last is None else int(last.sequence) + 1
 
 
+def read_last_day(connection: Connection) -> str:
+    """Return the day of the last entry; empty if there is none."""
+    last = connection.execute(_LAST).first()
+    return "" if last is None else str(last.day)
+
+
 def read_ledger(connection: Connection) -> Ledger:
     """Return where the ledger in a store stands."""
     last = connection.execute(_LAST).first()

@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from ...exceptions import Busy, InvalidInput, ScheduleExhausted, StoreFailed
 from ...ledger import ModelRegistered, ModelRemoved, ReleaseMade, ReleaseWithdrawn
+from ...rights.identifiers import ID
 from .engine import write_exactly
 from .tables import models, releases, shipments
 
@@ -93,6 +94,28 @@ def model_names(connection: Connection) -> list[str]:
     names = select(models.c.name).where(_PRESENT).order_by(models.c.name)
     # Rows set aside are under names that no model can have.
     return [name for name in connection.scalars(names) if name[0].isalnum()]
+
+
+def read_subject_kinds(connection: Connection) -> tuple[str, ...]:
+    """Return the kinds of identifier that ids of people are, where one was declared.
+
+    Rows of a model that was removed may be sealed apart, so it counts too.
+    """
+    kinds = select(models.c.subject_kind).where(models.c.subject_kind != ID).distinct()
+    return tuple(sorted(connection.scalars(kinds)))
+
+
+def read_subject_kind(connection: Connection, name: str) -> str:
+    """Return the kind of identifier that the ids of a model's people are."""
+    kind = select(models.c.subject_kind).where(models.c.name == name)
+    return str(connection.scalar(kind) or ID)
+
+
+def read_columns(connection: Connection, name: str) -> str:
+    """Return what the columns of a model's table are, as it was given at the fit."""
+    # Not models.c.columns: a collection of columns has an attribute of that name.
+    said = select(models.c["columns"]).where(models.c.name == name, _PRESENT)
+    return str(connection.scalar(said) or "")
 
 
 def read_checkpoints(connection: Connection) -> dict[str, str]:
