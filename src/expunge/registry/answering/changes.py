@@ -217,13 +217,6 @@ def sort_moves(settlement: Settlement) -> dict[str, Move]:
     return moves
 
 
-def read_changes(
-    context: Context, connection: Connection, *, settlement: Settlement
-) -> Reading:
-    """Return all that must be read to carry out a settlement."""
-    return read_moves(context, connection, moves=sort_moves(settlement))
-
-
 def read_moves(
     context: Context,
     connection: Connection,
@@ -458,7 +451,7 @@ def _change_rows(
     """
     context.cache.pop(loaded.name, None)
     try:
-        private = loaded.private.change(change, spend=True)
+        private = loaded.private.change(change, overwrite=True)
     except REFUSALS:
         account = loaded.private.accountant  # which may have been charged since
         fresh = context.load_model(loaded.name).private

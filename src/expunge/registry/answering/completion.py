@@ -308,7 +308,7 @@ def _describe_handling(
         copies={},
         extended=line.extended,
         notified=line.notified,
-        guarantee=describe_guarantee(named.values()),
+        guarantee=describe_guarantee(entry.right, named.values()),
     )
 
 

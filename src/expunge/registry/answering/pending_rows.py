@@ -20,11 +20,16 @@ MARK = "?"  # no model has such a name
 
 
 class NewRows(NamedTuple):
-    """Rows of a person as they should be: features, targets and weights."""
+    """Rows of a person as they should be: features, targets and weights.
+
+    If X is an array its columns are those of the fit, in their order, or ``columns``
+    names them.
+    """
 
     X: Any
     y: Any
     sample_weight: Any = None
+    columns: tuple[str, ...] = ()
 
 
 def seal_new_rows(

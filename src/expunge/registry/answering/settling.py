@@ -12,7 +12,7 @@ The rows themselves are not looked at: they are ``Part`` values, which name wher
 rows are, or hold new ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from ...core.values import Private
 from ...ledger.handling import RESTRICTION
 from ...rights.standing import (
-    NOTHING_HELD,
+    NOTHING_FOUND,
     Judgement,
     Place,
     Right,
@@ -34,6 +34,8 @@ from ..storage.people_table import SealedRows
 
 EARLIER = ""
 """In place of a model, where a request waits for an earlier one."""
+FAILED = "!"
+"""In place of a model, where a request waits because it failed before."""
 LOST = "?"
 """In place of a model, where a request waits for its new rows to be sent again."""
 NO_ASIDE = Aside("in use", "", "", "", 0)
@@ -112,7 +114,7 @@ class Settlement(Private):
         For each request, the models of which it changes the rows in use.
     stuck
         Requests that must wait for a release of a model, with that model, for an
-        earlier request, or for rows that were lost.
+        earlier request, for rows that were lost, or because they failed before.
     """
 
     before: Mapping[int, Holdings]
@@ -138,6 +140,7 @@ def settle(
     fits: Mapping[str, int],
     spent: Iterable[str],
     behind: Mapping[int, Set[str]] = MappingProxyType({}),
+    apart: Collection[str] = (),
 ) -> Settlement:
     """Return what requests come to, in their order.
 
@@ -153,6 +156,8 @@ def settle(
         Models that may not be released any more.
     behind
         People about whom earlier requests could not be applied, and for which rights.
+    apart
+        Requests that are tried on their own later: they wait, and block later ones.
     """
     found = Settlement(holdings, {who: {**held} for who, held in holdings.items()})
     blocked = {who: (EARLIER, frozenset(rights)) for who, rights in behind.items()}
@@ -173,9 +178,10 @@ def settle(
         ]
         waits += sorted(needed.intersection(spent))
         waits += [LOST] * (one.lacks_rows and bool(one.subjects))
+        waits += [FAILED] * (one.id in apart)
         if waits:
             found.stuck[one.id] = waits[0]
-            then = EARLIER if waits[0] == LOST else waits[0]
+            then = EARLIER if waits[0] in (LOST, FAILED) else waits[0]
             for who in one.subjects:
                 _, rights = blocked.get(who, (then, frozenset()))
                 blocked[who] = (then, rights | {one.right})
@@ -183,7 +189,7 @@ def settle(
         found.after |= {who: after for who, (after, _) in moved.items()}
         found.models[one.id] = needed
         judged = [judgement for _, judgement in moved.values()]
-        found.judgements[one.id] = join_judgements(judged or [NOTHING_HELD])
+        found.judgements[one.id] = join_judgements(judged or [NOTHING_FOUND])
         found.retained[one.id] = _find_retained(
             found.after[who] for who in one.subjects
         )

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker: what the one process does that holds the lock.
 
-It first finishes what another process left, then applies all waiting requests as one
-batch. Requests that are sent meanwhile wait for the lock and are applied next. A
+It first finishes what another process left, then applies requests that wait as one
+batch: those whose windows have closed, or its own and what the same people asked for
+before. A request never overtakes an earlier one about the same people that waits for
+its window; it waits with it, whether anything is held of these people or not. A
 request that cannot be applied does not hold up the others: the batch is halved until it
 is alone, and it stays accepted. One that is cancelled while the batch is computed is
 left out, and the batch is computed again.
@@ -12,14 +14,18 @@ changes once. One transaction makes everything current, see ``changes``. A reade
 all of it or nothing, so a crash neither loses a request nor applies one twice, and rows
 are deleted together with the checkpoint that needs them.
 
-**Holds that ended** are erased before anything else.
+**Holds that ended** are erased before anything else, if the clock is believed, see
+``clock``.
 
 What was applied is then completed, see ``completion``.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -30,10 +36,13 @@ from ...exceptions import (
     InvalidInput,
     NeedsRestore,
     StoreFailed,
+    Unforeseen,
+    WindowOpen,
 )
 from ...ledger import UnusableKey
-from ...rights.standing import forgets
-from ..context import Context, today
+from ...rights.standing import DONE, NOTHING_FOUND, forgets
+from ..clock import follow_clock
+from ..context import Context, now, today
 from ..keys import tidy_keys
 from ..recovery.replay import replay_journal
 from ..storage import (
@@ -45,17 +54,36 @@ from ..storage import (
 )
 from ..storage.requests_table import Answered, MovedMeanwhile
 from ..storage.tables import write_metadata
+from ..window import SECOND, Window
 from .completion import finish_committed
 from .pending_rows import destroy_unneeded_keys, read_new_rows
-from .settling import EARLIER, LOST, Asked, Settlement, settle
+from .settling import EARLIER, FAILED, LOST, Asked, Settlement, settle
 
 if TYPE_CHECKING:
-    from .changes import AnyChange
+    from .changes import AnyChange, Move
 
 # Requests in a batch at most: their receipts are written together.
 BATCH = 5000
 # Errors of the store, not of a request.
 OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
+DATABASE = {"sqlalchemy", "sqlite3", "psycopg"}
+UNFORESEEN = (
+    "an error that expunge did not foresee stopped this request; it waits, keeps its "
+    "deadline, and is tried again each time that requests are applied; upgrade "
+    "expunge, or fit the model again without these people"
+)
+"""What is recorded of a request that failed, whatever was raised."""
+
+
+class Left(NamedTuple):
+    """What a batch left.
+
+    ``stuck`` are requests that must wait, and why: that was known before anything was
+    computed. ``unfinished`` are those that a model failed at.
+    """
+
+    stuck: Mapping[str, ExpungeError]
+    unfinished: Collection[str]
 
 
 def apply_batch(
@@ -63,39 +91,111 @@ def apply_batch(
     waiting: Sequence[Any],
     *,
     failed: Iterable[str] = (),
+    apart: Collection[str] = (),
     on_progress: OnProgress = be_silent,
-) -> dict[str, ExpungeError]:
-    """Apply requests, as the store has them, as one batch: all of them or none.
+) -> Left:
+    """Apply requests, as the store has them, as one batch.
 
-    Each model is a step, and so is the rest. Returns those that were left out because a
-    model that they concern may not be released any more, because an earlier request
-    about the same people failed, or because their new rows were lost: that is known
-    before anything is computed.
+    Each model is a step, and so is the rest. If an error that nobody foresaw stops a
+    model, the other models change all the same. Requests about people whose rows it
+    has then wait, though they may be answered in part, and all others are done.
+
+    ``failed`` are earlier requests that could not be applied, and ``apart`` those of
+    these that are tried on their own later.
     """
-    from .changes import make_changes, read_changes
+    from .changes import AnyChange, Reading, make_changes, read_moves, sort_moves
 
+    broken: set[str] = set()
+    readings: dict[str, Reading] = {}
     with context.store.read(snapshot=False) as connection:
-        settlement = _settle_waiting(
-            context, connection, waiting=waiting, failed=list(failed)
+        settlement, people = _settle_waiting(
+            context, connection, waiting=waiting, failed=list(failed), apart=apart
         )
-        reading = read_changes(context, connection, settlement=settlement)
-    changes = make_changes(context, reading, on_progress=on_progress)
+        moves: dict[str, dict[str, Move]] = {}
+        for name, move in sort_moves(settlement).items():
+            moves.setdefault(aside_table.model_of(name), {})[name] = move
+        for model, some in sorted(moves.items()):
+            with _isolated(context, model, broken=broken):
+                readings[model] = read_moves(context, connection, moves=some)
+    changes: list[AnyChange] = []
+    for place, (model, reading) in enumerate(readings.items()):
+        on_progress(place, len(readings) + 1)
+        with _isolated(context, model, broken=broken):
+            changes += make_changes(context, reading, on_progress=be_silent)
+    on_progress(len(readings), len(readings) + 1)
     numbers = {one.name: one.after.number for one in changes if one.after is not None}
-    rights = {line.id: line.right for line in waiting}
-    made = {
-        request: Answered(
+    settled = {request: people[request] for request in settlement.models}
+    unfinished = _find_concerned(settled, [moves[model] for model in broken])
+    changed = [some for model, some in moves.items() if model not in broken]
+    partly = [one for one in _find_concerned(settled, changed) if one in unfinished]
+    lines = {line.id: line for line in waiting}
+    made = {}
+    for request, models in settlement.models.items():
+        if request in unfinished:
+            continue
+        judged = settlement.judgements[request]
+        if judged == NOTHING_FOUND and lines[request].outcome:
+            judged = DONE  # by the models that changed before
+        made[request] = Answered(
             {name: numbers[name] for name in sorted(models) if name in numbers},
-            settlement.judgements[request].outcome,
-            settlement.judgements[request].reason,
+            judged.outcome,
+            judged.reason,
             *settlement.retained[request],
-            forgets(rights[request], settlement.judgements[request].outcome),
+            forgets(lines[request].right, judged.outcome),
         )
-        for request, models in settlement.models.items()
+    if changes or made:
+        commit_changes(
+            context,
+            changes,
+            made=made,
+            after=partial(requests_table.mark_partly, ids=partly),
+        )
+    return Left(
+        {request: _stuck_error(behind) for request, behind in settlement.stuck.items()},
+        unfinished,
+    )
+
+
+@contextmanager
+def _isolated(context: Context, model: str, *, broken: set[str]) -> Iterator[None]:
+    """Note that a model failed at its changes, if nobody foresaw the error."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_unforeseen(error):
+            raise
+        context.require_turn()  # or it failed because another process took over
+        context.cache.pop(model, None)
+        broken.add(model)
+
+
+def _is_unforeseen(error: Exception) -> bool:
+    """Return whether an error may come from a request or a model it concerns.
+
+    Those of files and of the database are the registry's own: it is mended, and
+    everything is tried again.
+    """
+    if isinstance(error, ExpungeError | OSError):
+        return False
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return packages.isdisjoint(DATABASE)
+
+
+def _find_concerned(
+    people: Mapping[str, Collection[int]], moves: "Iterable[Mapping[str, Move]]"
+) -> list[str]:
+    """Return the requests about people whose rows move."""
+    moved = {
+        who
+        for some in moves
+        for move in some.values()
+        for who in (
+            *(one.subject for one in move.leaving),
+            *move.entering,
+            *move.restated,
+        )
     }
-    commit_changes(context, changes, made=made)
-    return {
-        request: _stuck_error(behind) for request, behind in settlement.stuck.items()
-    }
+    return [request for request, some in people.items() if not moved.isdisjoint(some)]
 
 
 def _stuck_error(behind: str) -> ExpungeError:
@@ -110,9 +210,20 @@ def _stuck_error(behind: str) -> ExpungeError:
             "the new rows of this rectification were lost, in a crash or a restore; "
             "send the request again, with its id and its rows, or cancel it"
         )
+    if behind == FAILED:
+        return Unforeseen(UNFORESEEN)
     from .changes import schedule_exhausted
 
     return schedule_exhausted(behind)
+
+
+def _behind_error(until: int) -> WindowOpen:
+    """Return why a request waits: for the window of an earlier one."""
+    moment = datetime.fromtimestamp(until // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return WindowOpen(
+        "an earlier request about the same people waits until its window closes, at "
+        f"{moment}; this one is kept, and both can be applied after that"
+    )
 
 
 def _settle_waiting(
@@ -121,8 +232,12 @@ def _settle_waiting(
     *,
     waiting: Sequence[Any],
     failed: Sequence[str],
-) -> Settlement:
-    """Return what waiting requests come to, behind those that failed."""
+    apart: Collection[str],
+) -> tuple[Settlement, dict[str, list[int]]]:
+    """Return what waiting requests come to, behind those that failed, and their people.
+
+    People are numbers in the store, which does not know all of them.
+    """
     from .changes import read_holdings
 
     behind: dict[int, set[str]] = {}
@@ -148,13 +263,15 @@ def _settle_waiting(
         )
         for line in waiting
     ]
-    return settle(
+    settlement = settle(
         requests,
         read_holdings(connection, [(name, found) for _, name, found in asked]),
         fits=fits,
         spent=[name for name, one in newest.items() if _is_spent(one.certificate)],
         behind=behind,
+        apart=apart,
     )
+    return settlement, {one.id: [*one.subjects] for one in requests}
 
 
 def _require_same_fits(waiting: Sequence[Any], fits: Mapping[str, int]) -> None:
@@ -227,41 +344,95 @@ def apply_waiting(
     *,
     on_progress: OnProgress,
     before: int | None = None,
+    only: Collection[str] | None = None,
 ) -> dict[str, ExpungeError]:
-    """Apply waiting requests; return those that could not be, and why.
+    """Apply requests that wait; return those that could not be, and why.
 
-    Requests accepted at the moment ``before`` or later go on waiting. They come after
-    all others in the order of requests, so nothing is overtaken.
+    Requests whose window is open at the moment ``before``, by default now, go on
+    waiting. With ``only`` the requests of these ids are applied, and what the same
+    people asked for before.
     """
-    waiting = [
-        line
-        for line in recover(context, wait)
-        if before is None or line.accepted < before
-    ]
+    waiting, behind = _choose_waiting(
+        context, recover(context, wait), before=before, only=only
+    )
     if not waiting:
         context.require_turn()  # or another process may have applied them
+    apart = {line.id: line for line in waiting if line.error == UNFORESEEN}
     failed: dict[str, ExpungeError] = {}
     starts = range(0, len(waiting), BATCH)
     for place, start in enumerate(starts):
         report = _report_batch(on_progress, place, n_batches=len(starts))
         batch = waiting[start : start + BATCH]
         failed |= _apply_or_halve(
-            context, batch, wait=wait, failed=failed, on_progress=report
+            context, batch, wait=wait, failed=failed, apart=apart, on_progress=report
         )
         finish_committed(context, wait)
+    for line in apart.values():  # all others have one release, whatever these do
+        earlier = [id_ for id_ in failed if id_ != line.id]
+        failed.pop(line.id, None)
+        failed |= _apply_or_halve(context, [line], wait=wait, failed=earlier)
+        finish_committed(context, wait)
     on_progress(max(1, len(starts)), max(1, len(starts)))
-    known = {line.id: line.error for line in waiting}
+    failed |= behind
     if failed:
         still = _find_waiting(context, list(failed))
         failed = {id_: error for id_, error in failed.items() if id_ in still}
     said = {request: str(error) for request, error in failed.items()}
+    known = {line.id: line.error for line in waiting}
     changed_errors = {
-        request: why for request, why in said.items() if known[request] != why
+        request: why for request, why in said.items() if known.get(request) != why
     }
     if changed_errors:
         with context.write_in_turn() as connection:
             requests_table.write_errors(connection, changed_errors)
     return failed
+
+
+def _choose_waiting(
+    context: Context,
+    waiting: Sequence[Any],
+    *,
+    before: int | None,
+    only: Collection[str] | None,
+) -> tuple[list[Any], dict[str, ExpungeError]]:
+    """Return which requests to apply, and those that wait for an earlier one's window.
+
+    Whom a request is about is told by its tags, and not by what the store holds:
+    otherwise one about a stranger would be answered sooner.
+    """
+    moment = now() if before is None else before
+    waiting = list(waiting)
+    is_open = {
+        line.id for line in waiting if Window(line.opens, line.closes).is_open(moment)
+    }
+    while only is None and waiting and waiting[-1].id in is_open:
+        is_open.remove(waiting.pop().id)  # nothing comes after it
+    if only is None and not is_open:
+        return waiting, {}
+    with context.store.read() as connection:
+        tags = requests_table.read_tags(connection, [line.id for line in waiting])
+    if only is not None:
+        about: set[str] = set()
+        chosen = []
+        for line in reversed(waiting):
+            if line.id in only or not about.isdisjoint(tags[line.id]):
+                about.update(tags[line.id])
+                chosen.append(line)
+        waiting = chosen[::-1]
+    closed: list[Any] = []
+    behind: dict[str, ExpungeError] = {}
+    blocked: dict[str, int] = {}
+    for line in waiting:
+        until = max((blocked.get(tag, 0) for tag in tags[line.id]), default=0)
+        if line.id in is_open:
+            until = max(until, line.closes)
+        elif until:
+            behind[line.id] = _behind_error(until)
+        else:
+            closed.append(line)
+            continue
+        blocked |= dict.fromkeys(tags[line.id], until)
+    return closed, behind
 
 
 def _find_waiting(context: Context, requests: Sequence[str]) -> set[str]:
@@ -281,10 +452,11 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
     Everything that changes models begins here.
     """
     pending = replay_journal(context)
+    may_end = follow_clock(context)
     found = finish_committed(context, wait, pending=pending)
     tidy_keys(context)
     destroy_unneeded_keys(context)
-    if found.has_asides and _erase_ended_holds(context):
+    if may_end and found.has_asides and _erase_ended_holds(context):
         found = finish_committed(context, wait)
     return found.waiting
 
@@ -323,16 +495,29 @@ def _apply_or_halve(
     batch: Sequence[Any],
     *,
     wait: float,
-    failed: Mapping[str, ExpungeError],
+    failed: Iterable[str],
+    apart: Collection[str] = (),
     on_progress: OnProgress = be_silent,
 ) -> dict[str, ExpungeError]:
     """Apply a batch, or its halves; return what could not be applied.
 
-    ``failed`` are earlier requests that could not be. If requests were cancelled while
-    the batch was computed, it is computed again without them: each round has fewer.
+    ``failed`` are earlier requests that could not be, and ``apart`` those of the batch
+    that are left for later. If requests were cancelled while the batch was computed, it
+    is computed again without them: each round has fewer.
+
+    A model that fails has not changed, and the others have. So what it failed at is
+    halved among its own requests, and costs the others no release.
     """
+    again = list(batch)
+    stuck: Mapping[str, ExpungeError] = {}
     try:
-        return apply_batch(context, batch, failed=failed, on_progress=on_progress)
+        stuck, unfinished = apply_batch(
+            context, batch, failed=failed, apart=apart, on_progress=on_progress
+        )
+        if not unfinished:
+            return {**stuck}
+        again = [line for line in batch if line.id in unfinished]
+        error: ExpungeError = Unforeseen(UNFORESEEN)
     except MovedMeanwhile:
         still = _find_waiting(context, [line.id for line in batch])
         left = [line for line in batch if line.id in still]
@@ -341,17 +526,30 @@ def _apply_or_halve(
         if not left:
             return {}
         return _apply_or_halve(
-            context, left, wait=wait, failed=failed, on_progress=on_progress
+            context,
+            left,
+            wait=wait,
+            failed=failed,
+            apart=apart,
+            on_progress=on_progress,
         )
     except OF_THE_STORE:
         raise
-    except ExpungeError as error:
-        if len(batch) == 1:
-            return {batch[0].id: error}
-        middle = len(batch) // 2
-        first = _apply_or_halve(context, batch[:middle], wait=wait, failed=failed)
+    except ExpungeError as refusal:
+        error = refusal
+    except Exception as raised:
+        if not _is_unforeseen(raised):
+            raise
+        context.require_turn()
+        error = Unforeseen(UNFORESEEN)
+    if len(again) == 1:
+        return {**stuck, again[0].id: error}
+    found = {**stuck}
+    middle = len(again) // 2
+    for half in (again[:middle], again[middle:]):
         # A model never has two releases that the ledger does not know of.
         finish_committed(context, wait)
-        return first | _apply_or_halve(
-            context, batch[middle:], wait=wait, failed={**failed, **first}
+        found |= _apply_or_halve(
+            context, half, wait=wait, failed=[*failed, *found], apart=apart
         )
+    return found
