@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from expunge.registry import Delivery
 from expunge.service.opendsr import make_composers, open_processor
 from expunge.service.settings import OpenDsrSettings
+from expunge.service.windows import show_at
 
 from .opendsr_client import identity, make_request
 from .opendsr_keys import DOMAIN, Wanted, authority, issue, make_key, to_pem, write_pair
@@ -121,7 +122,7 @@ def _compose_callback(service: Service) -> dict[str, Any]:
         url=url,
     )
     status = service.registry.requests.status(request)
-    shown = settings.windows.show(status, service.clock.time)
+    shown = show_at(status, service.clock.time)
     message = composers["opendsr"](told, shown)
     headers = {name.lower(): value for name, value in sorted(message.headers.items())}
     return {"url": url, "headers": headers, "body": message.body.decode()}

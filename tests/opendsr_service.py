@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from expunge.registry import Registry, context
+from expunge.registry import Registry
 from expunge.rights import Identifier
 from expunge.service.app import create_app
 from expunge.service.settings import OpenDsrSettings, ServiceSettings
+from tests.registries import registry_at, run_clock
 
 from .opendsr_client import Controller, basic, bearer
 from .opendsr_keys import DOMAIN, authority, issue, make_key, write_pair
-from .registries import registry_at
 from .services import serve_app
 
 NOON = 1_772_452_800_000  # 2 March 2026
@@ -33,7 +33,7 @@ class Clock:
     time: int = NOON
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(context, "time_ns", lambda: self.time * 10**6)
+        run_clock(patch, lambda: self.time)
 
     def pass_minutes(self, minutes: float) -> None:
         self.time += round(minutes * MINUTE)

@@ -128,7 +128,7 @@ def test_a_known_person_is_erased_and_a_receipt_says_so(service: Service) -> Non
     assert service.registry.requests.find_models([KNOWN]) == {KNOWN: ()}
     receipt = desk.send("GET", more["receipt_url"].removeprefix(f"https://{DOMAIN}"))
     assert receipt.code == 200
-    assert check_receipt(receipt.raw, service.registry.keys.public_pem()).stands
+    assert check_receipt(receipt.raw, service.registry.keys.public_pem()).valid
     assert receipt.said["entry"]["certificates"] == more["certificates"]
     assert receipt.said["entry"]["n_subjects"] == 1
 

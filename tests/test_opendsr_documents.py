@@ -61,7 +61,7 @@ def test_a_request_is_understood() -> None:
     assert found.request == "a7551968d5d644b29831815ac9017798"
     assert found.regime == "ccpa"
     assert found.submitted == date(2026, 11, 2)
-    assert found.identities == (Identifier("email", SECRET),)
+    assert found.identities == ((Identifier("email", SECRET),),)
     assert found.callbacks == ("https://controller.example/callbacks",)
     assert found.reply is None
     assert SECRET not in repr(found)
@@ -156,17 +156,17 @@ def test_raw_and_hashed_identities_are_one() -> None:
         identity(b64encode(digest).decode(), form="sha256"),
     ]
     found = parse(body(subject_identities=forms))
-    assert set(found.identities) == {Identifier("email", SECRET)}
+    assert set(found.identities) == {(Identifier("email", SECRET),)}
 
 
 def test_customers_are_ids_where_the_operator_says_so() -> None:
     customer = "controller_customer_id"
-    as_id = read_identity(customer, " 17", form="raw", id_kinds=IDS)
+    as_id, then = read_identity(customer, " 17", form="raw", id_kinds=IDS)
     assert (as_id.kind, as_id.value) == ("id", "17")
-    alias = read_identity(customer, "17", form="raw", id_kinds=("id",))
-    assert alias == Identifier(customer, "17")
+    (alias,) = read_identity(customer, "17", form="raw", id_kinds=("id",))
+    assert alias == then == Identifier(customer, "17")
     hashed = read_identity(customer, alias.digest(), form="sha256", id_kinds=IDS)
-    assert hashed == alias
+    assert hashed == (alias,)
 
 
 def test_discovery_lists_what_is_understood() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from time import sleep
 from typing import IO, Any
 
 import pytest
@@ -155,6 +156,7 @@ def wait_until_refused(port: int) -> None:
             return
         finally:
             connection.close()
+        sleep(0.02)  # it logs each call to a pipe that nobody reads now
 
 
 class TestRefusals:

@@ -6,21 +6,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 from structlog.testing import capture_logs
 
 from expunge.exceptions import Busy, ScheduleExhausted, StoreFailed
 from expunge.ledger import TrailSealed
-from expunge.registry import Registry, Request, access, context
-from expunge.registry.models import RegistryModels
-from expunge.registry.requests import RegistryRequests
+from expunge.registry import Registry, Request
 from expunge.service import workers
 from expunge.service.windows import Windows
 from expunge.service.workers import Applier
+from tests.registries import before, before_each, failing_at, now, registry_at
 
-from .registries import registry_at
 from .services import PATIENCE
 
 ID = "0123456789abcdef0123456789abcdef"
@@ -30,6 +28,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     end = monotonic() + PATIENCE
     while not is_so():
         assert monotonic() < end
+        sleep(0.01)
 
 
 def is_sealed(registry: Registry) -> bool:
@@ -45,24 +44,24 @@ def test_requests_are_applied_and_the_trail_is_sealed(registry: Registry) -> Non
     wait_until(lambda: is_sealed(registry))
     applier.close(PATIENCE)
     assert not applier.is_alive
-    assert registry.access.check_trail().stands
+    assert registry.access.check_trail().valid
 
 
 def test_a_trail_that_cannot_be_sealed_is_left_for_later(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: Registry,
 ) -> None:
     calls = []
 
-    def fail(self: object) -> bool:
+    def fail() -> None:
         calls.append(1)
         raise Busy("another process works") if len(calls) == 1 else OSError("full")
 
-    monkeypatch.setattr(access.RegistryAccess, "seal_trail", fail)
-    applier = Applier(registry, Windows(1))
-    applier.start()
-    wait_until(lambda: len(calls) > 2)
-    assert applier.is_alive
-    applier.close(PATIENCE)
+    with before_each("sealing the trail", fail):
+        applier = Applier(registry, Windows(1))
+        applier.start()
+        wait_until(lambda: len(calls) > 2)
+        assert applier.is_alive
+        applier.close(PATIENCE)
 
 
 def test_requests_are_applied_after_the_clock_was_ahead(
@@ -75,7 +74,7 @@ def test_requests_are_applied_after_the_clock_was_ahead(
         moments.append(before)
         ahead[0] = False
 
-    monkeypatch.setattr(workers, "now", lambda: context.now() + year * ahead[0])
+    monkeypatch.setattr(workers, "now", lambda: now() + year * ahead[0])
     monkeypatch.setattr(type(registry.requests), "apply", apply)
     applier = Applier(registry, Windows(1))
     applier.start()
@@ -89,18 +88,10 @@ def test_requests_are_applied_after_the_clock_was_ahead(
     [(ScheduleExhausted("spent"), "waiting"), (StoreFailed("full"), "failed")],
 )
 def test_a_request_that_waits_is_no_failure_of_the_service(
-    sqlite_registry: Registry,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    error: Exception,
-    event: str,
+    sqlite_registry: Registry, *, error: Exception, event: str
 ) -> None:
-    def fail(self: object, *, before: int) -> None:
-        raise error
-
-    monkeypatch.setattr(RegistryRequests, "apply", fail)
     applier = Applier(sqlite_registry, Windows(3600))
-    with capture_logs() as lines:
+    with failing_at("applying requests", error), capture_logs() as lines:
         applier.start()
         wait_until(lambda: bool(lines))
         applier.close(PATIENCE)
@@ -142,11 +133,11 @@ def test_requests_are_accepted_without_the_mathematics(tmp_path: Path) -> None:
 
 
 def test_the_mathematics_is_imported_beside_the_first_calls(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: Registry,
 ) -> None:
     called = Event()
-    monkeypatch.setattr(RegistryModels, "prepare", lambda self: called.set())
-    applier = Applier(registry, Windows(3600))
-    applier.start()
-    assert called.wait(PATIENCE)
-    applier.close(PATIENCE)
+    with before("getting ready", called.set):
+        applier = Applier(registry, Windows(3600))
+        applier.start()
+        assert called.wait(PATIENCE)
+        applier.close(PATIENCE)

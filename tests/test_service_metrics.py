@@ -10,9 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from expunge.registry import Callback, Registry, Request
-from expunge.registry.context import today
+from tests.registries import N_PEOPLE, data, estimator, today
 
-from .registries import N_PEOPLE, data, estimator
 from .services import PATIENCE, InProcess, apply_window, serve_in_process
 
 NAMES = {
@@ -20,6 +19,7 @@ NAMES = {
     "expunge_oldest_pending_seconds",
     "expunge_deadline_seconds_min",
     "expunge_releases_left",
+    "expunge_clock_doubtful",
     "expunge_outstanding_releases",
     "expunge_apply_seconds",
     "expunge_callbacks",

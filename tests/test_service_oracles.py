@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from expunge.registry import Registry
-from expunge.registry.answering import accepting
-from expunge.registry.context import now
 from expunge.rights import Identifier
 from expunge.service import desk
+from tests.registries import now, set_clock, working
 
 from .services import PATIENCE, InProcess, serve_in_process
 
@@ -38,7 +37,7 @@ def applying(registry: Registry) -> Iterator[Event]:
     begun, done = Event(), Event()
 
     def apply() -> None:
-        with registry._context.hold_lock(5.0):
+        with working(registry):
             begun.set()
             done.wait(PATIENCE)
 
@@ -96,7 +95,7 @@ def test_a_window_does_not_tell_that_two_addresses_are_one_persons(
     service: InProcess, right: str, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close = WINDOW * (now() // WINDOW + 1)
-    monkeypatch.setattr(accepting, "now", lambda: close - 3)
+    set_clock(monkeypatch, close - 3)
     lines = [{"people": [{"email": KNOWN[0]}], "right": right}] * 9
     lines.append({"people": [{"email": second}], "right": right})
     answer = service.call(

@@ -3,16 +3,17 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from expunge.ledger import check_receipt
-from expunge.registry import Registry, context
+from expunge.registry import Registry
 from expunge.rights import Identifier
-from expunge.service import desk as desks
-from expunge.service.api import requests as routes
+from tests.registries import now, run_clock, today
 
+from .calling import call
 from .services import InProcess, serve_in_process
 
 ID = "0123456789abcdef0123456789abcdef"
@@ -31,14 +32,9 @@ class Clock:
     """Time as the service sees it, to be moved on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        start = context.now()
+        start = now()
         self.time = start - start % WINDOW + WINDOW // 2
-        for module in (context, desks, routes):
-            monkeypatch.setattr(module, "now", lambda: self.time)
-        monkeypatch.setattr("expunge.registry.answering.accepting.now", self.tell)
-
-    def tell(self) -> int:
-        return self.time
+        run_clock(monkeypatch, lambda: self.time)
 
     def pass_window(self, service: InProcess) -> None:
         """Let the window close and its requests be applied and shown."""
@@ -72,7 +68,7 @@ def test_a_request_goes_its_way(service: InProcess, clock: Clock) -> None:
     assert (done["state"], done["outcome"]) == ("completed", "done")
     receipt = service.call("GET", f"{ONE}/receipt", "request")
     keys = service.http.get("/api/v1/keys").text
-    assert check_receipt(receipt.content, keys).stands
+    assert check_receipt(receipt.content, keys).valid
     assert service.registry.requests.find_models(["person 3"]) == {"person 3": ()}
 
 
@@ -124,7 +120,13 @@ def test_known_and_unknown_people_get_the_same_answer(
         service.call("GET", f"{REQUESTS}/{number:032x}", "request").json()["outcome"]
         for number in range(5)
     ]
-    assert outcomes == ["done", "nothing held", "done", "nothing held", "nothing held"]
+    assert outcomes == [
+        "done",
+        "nothing found",
+        "done",
+        "nothing found",
+        "nothing found",
+    ]
 
 
 def test_people_are_counted_as_they_were_asked_for(service: InProcess) -> None:
@@ -279,6 +281,67 @@ def test_a_rectification_brings_rows(service: InProcess, clock: Clock) -> None:
     assert service.call("GET", ONE, "request").json()["outcome"] == "done"
 
 
+class TestTables:
+    """Rectifying rows of a model that ``expunge fit`` made from a table."""
+
+    @pytest.fixture
+    def service(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[InProcess]:
+        monkeypatch.chdir(tmp_path)
+        rows = (
+            f"person {one},{20 + one % 7},{('basic', 'pro')[one % 3 > 1]},"
+            f"{'' if one == 9 else f'2025-01-{1 + one % 28:02}'},"
+            f"{('no', 'yes')[one % 2]}"
+            for one in range(60)
+        )
+        header = "customer,age,plan,joined,bought"
+        Path("rows.csv").write_text("\n".join([header, *rows]) + "\n")
+        folder = ("-r", "registry")
+        assert call("init", *folder).code == 0
+        columns = ("--target", "bought", "--subject", "customer", "--sigma", "0.5")
+        assert call("fit", "sales", "rows.csv", *columns, *folder).code == 0
+        with Registry.open("registry") as registry:
+            with serve_in_process(registry) as running:
+                yield running
+
+    @pytest.mark.parametrize(
+        "new",
+        [
+            {"X": [[31, "pro", 20100], [32, "basic", None]], "y": ["yes", "no"]},
+            {
+                "columns": ["plan", "joined", "age"],
+                "X": [["pro", 20100, 31], ["basic", None, 32]],
+                "y": ["yes", "no"],
+            },
+        ],
+    )
+    def test_rows_are_rectified(
+        self, service: InProcess, clock: Clock, new: Any
+    ) -> None:
+        answer = send(service, id=ID, right="rectify", rows={"sales": new})
+        assert answer.status_code == 201, answer.text
+        clock.pass_window(service)
+        assert service.call("GET", ONE, "request").json()["outcome"] == "done"
+
+    @pytest.mark.parametrize(
+        "new",
+        [
+            {"X": [["pro", 31, 20100]], "y": ["yes"]},
+            {"X": [[31, "pro"]], "y": ["yes"]},
+            {"columns": ["age", "plan"], "X": [[31, "pro", 20100]], "y": ["yes"]},
+            {"columns": ["age", "plan", "x"], "X": [[31, "pro", 1]], "y": ["yes"]},
+            {"columns": ["age", "age", "plan"], "X": [[31, 1, "pro"]], "y": ["yes"]},
+        ],
+    )
+    def test_rows_in_other_columns_are_refused(
+        self, service: InProcess, clock: Clock, new: Any
+    ) -> None:
+        answer = send(service, right="rectify", rows={"sales": new})
+        assert answer.status_code == 422, answer.text
+        assert service.registry.status().n_requests == 0
+
+
 @pytest.mark.parametrize(
     "rows",
     [
@@ -295,8 +358,8 @@ def test_wrong_rows_are_refused(service: InProcess, clock: Clock, rows: Any) -> 
 
 
 def test_extending_a_deadline(service: InProcess) -> None:
-    send(service, id=ID, submitted=context.today().isoformat())
-    told = {"reason": "complex", "notified": context.today().isoformat()}
+    send(service, id=ID, submitted=today().isoformat())
+    told = {"reason": "complex", "notified": today().isoformat()}
     answer = service.call("POST", f"{ONE}/extend", "operate", json=told)
     assert answer.is_success, answer.text
     again = service.call("POST", f"{ONE}/extend", "operate", json=told)
@@ -333,7 +396,7 @@ def test_an_operator_does_not_see_how_requests_of_others_ended(
     )
     assert service.call("GET", f"{ONE}/receipt", "operate").status_code == 403
     for scope in ("request", "audit", "admin"):
-        assert service.call("GET", ONE, scope).json()["outcome"] == "nothing held"
+        assert service.call("GET", ONE, scope).json()["outcome"] == "nothing found"
         assert service.call("GET", f"{ONE}/receipt", scope).status_code == 200
 
 

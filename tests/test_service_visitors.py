@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from expunge.registry import Registry
-from expunge.registry.access import LONGEST_SESSION, MINUTE
-from expunge.registry.context import now, today
 from expunge.service.access import COOKIE
 from expunge.service.pages.requests import read_person_line
 from expunge.service.pages.signin import read_next
 from expunge.service.pages.visiting import make_form_token
+from tests.registries import LONGEST_SESSION, MINUTE, now, set_clock, today
 from tests.services import InProcess, serve_in_process
 from tests.visitors import OURS, post, sign_in
 
@@ -128,12 +127,10 @@ class TestVisitors:
         sign_in(service)
         secret, start = service.http.cookies[COOKIE], now()
         for minutes in range(20, 100, 20):  # in use, beyond the first half hour
-            at = (start + minutes * MINUTE) * 10**6
-            monkeypatch.setattr("expunge.registry.context.time_ns", lambda at=at: at)
+            set_clock(monkeypatch, start + minutes * MINUTE)
             service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
             assert service.http.get("/").url.path == "/"
-        later = (start + 130 * MINUTE) * 10**6
-        monkeypatch.setattr("expunge.registry.context.time_ns", lambda: later)
+        set_clock(monkeypatch, start + 130 * MINUTE)
         assert service.registry.access.find(secret) is None
 
     def test_session_ends_at_last(
@@ -144,10 +141,9 @@ class TestVisitors:
         token = service.registry.access.find(kept)
         assert token is not None
         at = now() + LONGEST_SESSION - MINUTE
-        monkeypatch.setattr("expunge.registry.context.time_ns", lambda: at * 10**6)
+        set_clock(monkeypatch, at)
         service.registry.access.prolong(token.id, minutes=30)
-        past = at + 2 * MINUTE
-        monkeypatch.setattr("expunge.registry.context.time_ns", lambda: past * 10**6)
+        set_clock(monkeypatch, at + 2 * MINUTE)
         service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
         assert service.registry.access.find(kept) is None
         assert service.http.get("/").url.path == "/sign-in"
@@ -159,7 +155,7 @@ class TestVisitors:
         assert token is not None
 
         def set_to(at: int) -> None:
-            monkeypatch.setattr("expunge.registry.context.time_ns", lambda: at * 10**6)
+            set_clock(monkeypatch, at)
             service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
 
         set_to(token.expires - 50 * MINUTE)
@@ -177,8 +173,7 @@ class TestVisitors:
         first = service.http.cookies[COOKIE]
         sign_in(service, token=first)
         second = service.http.cookies[COOKIE]
-        later = now() + 20 * MINUTE
-        monkeypatch.setattr("expunge.registry.context.time_ns", lambda: later * 10**6)
+        set_clock(monkeypatch, now() + 20 * MINUTE)
         service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
         assert service.http.get("/").url.path == "/"
         old, new = map(service.registry.access.find, (first, second))

@@ -122,7 +122,7 @@ def list_ledger_faults(registry: Registry, done: set[str]) -> Iterator[str]:
     """Yield what is wrong with ledger, receipts and releases."""
     pem = registry.keys.public_pem()
     verdict = check_export(registry.ledger.export(), pem)
-    if not verdict.stands:
+    if not verdict.valid:
         yield verdict.says
     entries = list(registry.ledger.entries())
     stated = [one.request for one in entries if isinstance(one, RequestCompleted)]
@@ -140,8 +140,8 @@ def list_ledger_faults(registry: Registry, done: set[str]) -> Iterator[str]:
         yield "the newest release is not the last in the ledger"
     for id_ in sorted(done)[:MOST_RECEIPTS]:
         text = registry.requests.receipt(id_)
-        if text is None or not check_receipt(text, pem).stands:
-            yield f"the receipt of {id_} does not stand"
+        if text is None or not check_receipt(text, pem).valid:
+            yield f"the receipt of {id_} is not valid"
 
 
 def list_model_faults(
@@ -161,8 +161,8 @@ def list_model_faults(
     (status,) = registry.status().models
     if status.n_people != crowd.n_people - len(gone):
         yield f"the model has {status.n_people} people"
-    if not verify(status.certificate).stands:
-        yield "the certificate does not stand"
+    if not verify(status.certificate).valid:
+        yield "the certificate is not valid"
 
 
 def quantiles(values: Sequence[float], *parts: float) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from expunge import Budget, LogisticRegression
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.registry import Registry
 from expunge.rights import Identifier
 from tests.postgres import Server

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from expunge.registry.context import now
 from expunge.service.windows import Windows
+from tests.registries import now
 
 from .calls import Line, format_call
 from .crowd import Crowd, lend_store

@@ -18,8 +18,7 @@ from fastapi import FastAPI
 
 from expunge.cli import main
 from expunge.exceptions import RequestConflict
-from expunge.registry import Registry
-from expunge.registry.storage.engine import PRAGMAS
+from expunge.registry import Registry, RequestStatus
 from expunge.service import app
 from expunge.service.access import Sender
 from expunge.service.api.documents import RequestIn
@@ -27,6 +26,7 @@ from expunge.service.desk import Desk, Submission
 from expunge.service.settings import ServiceSettings
 from expunge.service.windows import ShownRequest
 from expunge.service.workers import GroupWriter
+from tests.registries import database_like_a_registrys, folder_of, now
 
 LEAK_SECONDS = 100e-6
 Groups = Sequence[tuple[Submission, ...]]
@@ -50,9 +50,7 @@ class Rows:
         return [None] * len(ids)
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, isolation_level=None)
-        for pragma in PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
+        connection = database_like_a_registrys(self._path)
         connection.execute("CREATE TABLE IF NOT EXISTS plain (id TEXT PRIMARY KEY)")
         return connection
 
@@ -63,7 +61,7 @@ def add_baseline() -> None:
 
     def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
         built: FastAPI = make(registry, settings)
-        rows = Rows(registry._context.paths.folder.parent / "baseline.db")
+        rows = Rows(folder_of(registry).parent / "baseline.db")
         writer: GroupWriter[str, None] = GroupWriter(rows.write, "baseline")
         writer.start()
 
@@ -89,7 +87,9 @@ def change_accepting(change: Callable[[Desk, Groups, Accept], Any]) -> None:
 def is_known(desk: Desk, groups: Groups) -> bool:
     """Return whether any request of some groups is about somebody in a model."""
     people = [who for group in groups for one in group for who in one.people]
-    found = desk.registry.aliases.find([one for who in people for one in who])
+    found = desk.registry.aliases.find(
+        [one for who in people for named in who for one in named]
+    )
     return any(desk.registry.requests.find_models(found.values()).values())
 
 
@@ -114,17 +114,24 @@ def accept_strangers(desk: Desk, groups: Groups, accept: Accept) -> Any:
 def answer_early() -> None:
     """Answer before anything is on disk."""
 
-    async def accept(self: Desk, submissions: Sequence[Submission]) -> Any:
+    async def accept(
+        self: Desk, submissions: Sequence[Submission], *, size: int
+    ) -> Any:
         waits = self._writer.write(tuple(submissions))
         kept.append(asyncio.ensure_future(waits))
-        from expunge.registry.answering.accepting import RequestStatus
-        from expunge.registry.context import now
+        from expunge.service.windows import show_at
 
         time = now()
         return [
-            self.windows.show(
+            show_at(
                 RequestStatus(
-                    one.asked.request, "accepted", time, time, None, len(one.people)
+                    one.asked.request,
+                    "accepted",
+                    time,
+                    time,
+                    None,
+                    len(one.people),
+                    window=self.current_window(),
                 ),
                 time,
             )

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from expunge.registry.context import now
-from expunge.service.windows import Window, Windows
+from expunge.service.windows import Windows
+from tests.registries import Window, now
 
 from .asking import PATH, Ask
 from .calls import Answer, Line, format_call

@@ -10,6 +10,7 @@ import typer
 from ..exceptions import needing
 from .common import (
     DONE,
+    UNEXPECTED,
     WRONG_INPUT,
     CommandFailed,
     CommonOptions,
@@ -108,7 +109,15 @@ class ServeCommand(CommonOptions):
             with Registry.open(folder) as registry:
                 if self.is_local:
                     print_sign_in(registry, settings.address)
-                serve(registry, settings, listener=listener, is_readable=self.is_local)
+                was_told = serve(
+                    registry, settings, listener=listener, is_readable=self.is_local
+                )
+        if not was_told:
+            raise CommandFailed(
+                "a thread of the service ended, and it cannot work without; its log "
+                "says where: start it again",
+                UNEXPECTED,
+            )
         return DONE
 
     @property
@@ -130,7 +139,8 @@ class ServeCommand(CommonOptions):
         if self.demo is not None:
             from ..demo.example import prepare_example
 
-            return prepare_example(self.demo, print_note)
+            window = DEMO_WINDOW if self.window is None else self.window
+            return prepare_example(self.demo, print_note, window=window)
         if self.registry is None:
             raise CommandFailed(
                 "no registry was named; give its folder, as in expunge serve "

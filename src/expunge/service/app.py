@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..exceptions import ExpungeError, InvalidInput
+from ..exceptions import InvalidInput
 from ..registry import Registry
 from . import api, opendsr
 from .access import Doorkeeper
@@ -28,6 +28,7 @@ from .metrics import Metrics, make_metrics_router
 from .outbound import Outbox
 from .pages import add_pages
 from .problems import install_handlers, make_problem
+from .server import Readiness, WatchedServer, limit_callers
 from .settings import ServiceSettings
 from .workers import Applier, Worker
 
@@ -142,6 +143,7 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
                 composers=composers,
             ),
         ]
+    readiness = Readiness(registry, workers)
     app = Application(
         title="expunge",
         version=import_module("expunge").__version__,
@@ -149,10 +151,11 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
         openapi_url=f"{api.PREFIX}/openapi.json",
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
-        lifespan=run_beside(workers),
+        lifespan=run_beside(workers, readiness),
         telemetry=TELEMETRY,
     )
     app.state.desk = desk
+    app.state.readiness = readiness
     app.state.doorkeeper = Doorkeeper(registry, settings.rate)
     app.include_router(api.make_router())
     if processor is not None:
@@ -160,14 +163,14 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
         app.include_router(routes)
     app.include_router(make_metrics_router(metrics.render))
     add_pages(app, settings)
-    add_health(app, desk, workers=workers)
+    add_health(app, readiness)
     install_handlers(app)
     guard(app, settings)
     return app
 
 
 def run_beside(
-    workers: Sequence[Worker],
+    workers: Sequence[Worker], readiness: Readiness
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """Return what runs workers while an application is served."""
 
@@ -176,9 +179,11 @@ def run_beside(
         for one in workers:
             one.start()
         yield
+        readiness.is_ending = True
         end = monotonic() + DRAIN
         for one in workers:
             await run_in_threadpool(one.close, max(0.0, end - monotonic()))
+        readiness.close()
 
     return run
 
@@ -191,7 +196,7 @@ def guard(app: FastAPI, settings: ServiceSettings) -> None:
     app.add_middleware(ShowCalls)  # around all others, which need the whole call
 
 
-def add_health(app: FastAPI, desk: Desk, *, workers: Sequence[Worker]) -> None:
+def add_health(app: FastAPI, readiness: Readiness) -> None:
     """Add the routes by which a supervisor sees how the service is."""
 
     @app.get("/healthz", include_in_schema=False)
@@ -199,13 +204,9 @@ def add_health(app: FastAPI, desk: Desk, *, workers: Sequence[Worker]) -> None:
         return Response("alive\n", media_type="text/plain")
 
     @app.get("/readyz", include_in_schema=False)
-    def tell_ready() -> Response:
-        works = all(one.is_alive for one in workers)
-        try:
-            desk.registry.models.names()
-        except ExpungeError:
-            works = False
-        word, code = ("ready\n", 200) if works else ("not ready\n", 503)
+    async def tell_ready() -> Response:
+        is_ready = await readiness.tell()
+        word, code = ("ready\n", 200) if is_ready else ("not ready\n", 503)
         return Response(word, code, media_type="text/plain")
 
 
@@ -240,8 +241,11 @@ def serve(
     *,
     listener: socket.socket,
     is_readable: bool = False,
-) -> None:
+) -> bool:
     """Serve a registry until SIGTERM or SIGINT; finish what is at hand.
+
+    Returns whether it was told to end; otherwise a thread has ended that it needs, and
+    it must be started again.
 
     Parameters
     ----------
@@ -255,8 +259,13 @@ def serve(
         Whether logs are for people.
     """
     configure_logs(is_readable=is_readable)
+    app = create_app(registry, settings)
     config = uvicorn.Config(
-        create_app(registry, settings),
+        app,
+        http=limit_callers(
+            header_seconds=settings.header_seconds, body_seconds=settings.body_seconds
+        ),
+        limit_concurrency=settings.connections,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -266,8 +275,10 @@ def serve(
     host, port = listener.getsockname()[:2]
     log("starting", host=host, port=port, window=settings.window)
     with ending_quietly():
-        uvicorn.Server(config).run(sockets=[listener])
+        server = WatchedServer(config, app.state.readiness, notice=settings.notice)
+        server.run(sockets=[listener])
     log("ended")
+    return not server.has_failed
 
 
 @contextmanager

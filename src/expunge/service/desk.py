@@ -4,14 +4,19 @@
 Every route that concerns a request calls it, so that what a caller sees follows from
 ``windows`` at every one of them.
 
-A person is a set of identifiers, such as an address and a customer's number. All of
-them are looked up at once, and the same work is done for known and unknown ones. Where
-an identifier leads nowhere, its hash stands for a person of whom nothing is held, so
-that a request about a stranger is stored like any other.
+A person is named by words, such as an address and a customer's number. A word may be
+an id that models know, and after that an alias. All are looked up at once, and the same
+work is done for known and unknown ones. Where a word leads nowhere, its hash stands for
+a person of whom nothing is held, so that a request about a stranger is stored like any
+other.
+
+A call may ask for thousands of people. It is written in pieces, and what others send
+meanwhile is written between them, so that nobody waits for a whole batch. All of it is
+checked before the first piece is written: what is wrong with a batch refuses all of it.
 """
 
 from asyncio import sleep
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -21,56 +26,96 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
 from ..exceptions import Busy, InvalidInput, RequestConflict, UnknownRequest
-from ..registry import Callback, Registry, Request, RequestStatus
+from ..registry import Callback, Registry, Request
 from ..registry.context import WAIT, now
-from ..rights.identifiers import HASHED, ID, Identifier, read_identifier
+from ..registry.window import SECOND, Window
+from ..rights.identifiers import (
+    EMAIL,
+    HASHED,
+    ID,
+    Identifier,
+    after_colon,
+    normal_form,
+    read_identifier,
+)
+from .problems import Refused
 from .settings import ServiceSettings
-from .windows import SECOND, ShownRequest, Window
+from .windows import ShownRequest, show_at
 from .workers import GroupWriter
 
-Person: TypeAlias = tuple[Identifier, ...]
+Named: TypeAlias = tuple[Identifier, ...]
+"""What one word may be, in the order in which it is tried."""
+Person: TypeAlias = tuple[Named, ...]
 """What one person is known by."""
 
 LOOK_AGAIN = 600 * SECOND
 MOST_LOOKS = 10_000
 MOST_WITH_ROWS = 4  # calls at once: they may wait, and others need threads too
 MOST_IDENTIFIERS = 20  # of one person
-SHORT = 32  # digits of a hash: no longer than ids are, and so as quick to be tagged
+PIECE = 256  # identifiers of a call that are written together
+DAY = 24 * 60 * 60 * SECOND
 
 
 def read_person(named: Mapping[str, str], id_kinds: Sequence[str]) -> Person:
     """Return the person whom a mapping from kinds to values names.
 
-    A value is raw, or "sha256:" and a hash. Raw values of ``id_kinds`` are ids.
+    A value is raw, or "sha256:" and a hash. Raw values of ``id_kinds`` are tried as
+    ids, and then as aliases of their kind.
     """
     if not 1 <= len(named) <= MOST_IDENTIFIERS:
         raise InvalidInput(
             f"a person with {len(named)} identifiers; give 1 to {MOST_IDENTIFIERS}"
         )
     return tuple(
-        read_identifier(ID if _is_id(kind, text, id_kinds=id_kinds) else kind, text)
+        (read_identifier(kind, text),)
+        if text.strip()[: len(HASHED)].lower() == HASHED and kind != ID
+        else name_value(kind, text, id_kinds=id_kinds)
         for kind, text in named.items()
     )
 
 
-def _is_id(kind: str, text: str, *, id_kinds: Sequence[str]) -> bool:
-    hashed = text.strip()[: len(HASHED)].lower() == HASHED
-    return kind in id_kinds and (kind == ID or not hashed)
+def name_value(kind: str, text: str, *, id_kinds: Collection[str]) -> Named:
+    """Return what a raw value may be: an id if its kind says so, then an alias."""
+    if kind == ID or kind not in id_kinds:
+        return (Identifier(kind, text),)
+    as_id = Identifier(ID, text)
+    # Ids under the name of a kind need not be spelled as that kind is. What holds an
+    # address and more, such as a name, would be answered as a stranger's.
+    if normal_form(kind, text) is None and (kind != EMAIL or "@" not in text):
+        return (as_id,)
+    return as_id, Identifier(kind, text)
 
 
 def find_subjects(
     registry: Registry, people: Sequence[Person]
 ) -> list[tuple[str, ...]]:
     """Return the ids under which each person is asked for; blocks for one look-up."""
-    every = [one for person in people for one in person]
-    found = registry.aliases.find(every)
-    return [tuple(name_subjects(person, found)) for person in people]
+    found = iter(registry.aliases.find_meant([one for some in people for one in some]))
+    return [
+        tuple(dict.fromkeys(chain.from_iterable(next(found) for _ in some)))
+        for some in people
+    ]
 
 
-def name_subjects(person: Person, found: Mapping[Identifier, str]) -> Iterable[str]:
-    """Yield the id behind each identifier of a person, each once."""
-    known = (found.get(one, f"{one.kind}:{one.digest()[:SHORT]}") for one in person)
-    return dict.fromkeys(known)
+def list_spellings(people: Sequence[Person]) -> tuple[str, ...]:
+    """Return the raw values that people are named by; a hash has no other spelling."""
+    every = chain.from_iterable(chain.from_iterable(people))
+    return tuple(dict.fromkeys(one.value for one in every if not one.hashed))
+
+
+def list_near_words(people: Sequence[Person]) -> tuple[str, ...]:
+    """Return what shows near misses.
+
+    These are raw values, and with their kind as aliases are; and without what stands
+    before a colon, which may be a sender's own word for a kind.
+    """
+    every = chain.from_iterable(chain.from_iterable(people))
+    aliases = [
+        f"{one.kind}:{one.value}" for one in every if one.kind != ID and not one.hashed
+    ]
+    values = list_spellings(people)
+    rests = [rest for one in values if (rest := after_colon(one))]
+    return (*values, *dict.fromkeys((*aliases, *rests)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,6 +138,70 @@ class Submission:
 
     def __repr__(self) -> str:
         return f"Submission({self.asked!r})"
+
+    @property
+    def weight(self) -> int:
+        """How many identifiers have to be looked up and written."""
+        return max(1, sum(map(len, self.people)))
+
+
+def cut(submissions: Sequence[Submission]) -> list[tuple[Submission, ...]]:
+    """Return submissions in pieces that are quickly written, in their order."""
+    pieces: list[list[Submission]] = []
+    weight = PIECE
+    for one in submissions:
+        if weight + one.weight > PIECE or not pieces:
+            pieces.append([])
+            weight = 0
+        pieces[-1].append(one)
+        weight += one.weight
+    return [tuple(some) for some in pieces]
+
+
+class Quota:
+    """Counts what each sender brings in a day, in this process.
+
+    What counts is what was sent, and never who is known. What is sent again counts
+    again.
+
+    Parameters
+    ----------
+    settings
+        With the limits.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+        self._day = 0
+        self._used: dict[str, tuple[int, int]] = {}
+
+    def charge(self, sender: str, *, n_people: int, n_bytes: int) -> None:
+        """Count a call, or refuse it: then nothing is counted."""
+        limits, time = self._settings, now()
+        if n_people > limits.people_per_call:
+            raise Refused(
+                413,
+                f"more than {limits.people_per_call} people in one call; send several "
+                "calls with fewer",
+            )
+        if time // DAY != self._day:
+            self._day = time // DAY
+            self._used.clear()
+        people, size = self._used.get(sender, (0, 0))
+        for amount, most, what in (
+            (people + n_people, limits.people_per_day, "people"),
+            (size + n_bytes, limits.bytes_per_day, "bytes"),
+        ):
+            if amount > most:
+                seconds = (DAY - time % DAY) // SECOND + 1
+                raise Refused(
+                    429,
+                    f"more than {most} {what} from one sender in a day; send the rest "
+                    "after midnight in UTC, or ask the operator to raise "
+                    f"{what}_per_day",
+                    {"Retry-After": str(seconds)},
+                )
+        self._used[sender] = people + n_people, size + n_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +228,8 @@ class Desk:
         self.registry = registry
         self.settings = settings
         self.windows = settings.windows
-        self._writer = GroupWriter(self._accept, "accepting", weigh=len)
+        self._writer = GroupWriter(self._accept, "accepting", weigh=weigh_all)
+        self._quota = Quota(settings)
         self._recorder = GroupWriter(self._record, "recording")
         self._with_rows = CapacityLimiter(MOST_WITH_ROWS)
         self._looks: dict[Note, int] = {}
@@ -143,15 +253,44 @@ class Desk:
         """Return the window in which a request that comes now would be."""
         return self.windows.at(now())
 
-    async def accept(self, submissions: Sequence[Submission]) -> list[ShownRequest]:
-        """Accept requests, all or none; on return they are on disk."""
+    async def accept(
+        self, submissions: Sequence[Submission], *, size: int
+    ) -> list[ShownRequest]:
+        """Accept the requests of a call; on return they are on disk.
+
+        If one is wrong, none is accepted. If the service fails between two pieces,
+        those before it are accepted; sending the same ids again completes the call.
+
+        Parameters
+        ----------
+        submissions
+            Of one sender.
+        size
+            Bytes of the call.
+        """
         group = tuple(submissions)
-        if any(one.asked.rows for one in group):
+        n_people = sum(len(one.people) for one in group)
+        pieces = cut(group)
+        has_rows = any(one.asked.rows for one in group)
+        if has_rows and len(pieces) > 1:
+            raise Refused(
+                413,
+                f"new rows in a call with more than {PIECE} identifiers; send "
+                "rectifications in calls of their own",
+            )
+        self._quota.charge(group[0].asked.sender, n_people=n_people, n_bytes=size)
+        if has_rows:
             # They wait until no model changes, and others must not wait with them.
             await self._wait_for_answers()
             accept = partial(self._accept_rows, group)
             return await run_sync(accept, limiter=self._with_rows)
-        return await self._writer.write(group)
+        if len(pieces) > 1:
+            asked = [
+                replace(one.asked, subjects=list_spellings(one.people) or ("hash",))
+                for one in group
+            ]
+            await run_sync(self.registry.requests.check, asked)
+        return [one for piece in pieces for one in await self._writer.write(piece)]
 
     async def _wait_for_answers(self) -> None:
         """Wait until the last window's answers are shown, or raise Busy.
@@ -194,7 +333,7 @@ class Desk:
         found = self.registry.requests.statuses([request]).get(request)
         if found is None or sender not in (None, found.sender):
             raise unknown_request(request)
-        return self.windows.show(found, now())
+        return show_at(found, now())
 
     def cancel(self, request: str, sender: str | None) -> ShownRequest:
         """Cancel a request while its window is open."""
@@ -204,12 +343,9 @@ class Desk:
         if shown.state != "pending":
             raise not_pending(request)
         try:
-            return self._show(self.registry.requests.cancel(request))
+            return show_at(self.registry.requests.cancel(request), now())
         except InvalidInput:  # its window closed meanwhile
             raise not_pending(request) from None
-
-    def _show(self, status: RequestStatus) -> ShownRequest:
-        return self.windows.show(status, now())
 
     def _accept(
         self, groups: Sequence[tuple[Submission, ...]]
@@ -221,8 +357,12 @@ class Desk:
         requests = [
             replace(
                 one.asked,
-                subjects=tuple(chain(*(next(subjects) for _ in one.people))),
+                subjects=self._choose(
+                    one, tuple(chain(*(next(subjects) for _ in one.people)))
+                ),
                 n_people=len(one.people),
+                spellings=list_near_words(one.people),
+                window=self.windows.seconds,
             )
             for one in every
         ]
@@ -234,7 +374,14 @@ class Desk:
         if callbacks:  # first, so that nobody is promised a call that is not on disk
             self.registry.deliveries.add_callbacks(callbacks)
         statuses = iter(self.registry.requests.accept(requests, strangers=True))
-        return [[self._show(next(statuses)) for _ in group] for group in groups]
+        time = now()
+        return [[show_at(next(statuses), time) for _ in group] for group in groups]
+
+    def _choose(self, one: Submission, ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Return whom a request names: for new rows, by which id each model does."""
+        if not one.asked.rows:
+            return ids
+        return self.registry.aliases.choose_holders(ids, one.asked.rows.keys())
 
     def _accept_rows(self, group: tuple[Submission, ...]) -> list[ShownRequest]:
         """Accept requests that bring rows; no error quotes a value of a row."""
@@ -255,6 +402,11 @@ class Desk:
             [(one.actor, one.action, one.target) for one in notes]
         )
         return [None] * len(notes)
+
+
+def weigh_all(group: Sequence[Submission]) -> int:
+    """Return how much of a group of writes the requests of a call take up."""
+    return sum(one.weight for one in group)
 
 
 def not_pending(request: str) -> RequestConflict:

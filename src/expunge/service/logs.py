@@ -16,8 +16,9 @@ import logging
 import sys
 import threading
 import traceback
-from time import perf_counter
-from typing import Any
+from contextlib import suppress
+from time import monotonic, perf_counter
+from typing import Any, TextIO, cast
 
 import structlog
 from fastapi import FastAPI
@@ -34,6 +35,7 @@ OTHER = "_OTHER"  # as OpenTelemetry calls a method that it does not know
 KEPT_HEADERS = frozenset({b"traceparent"})
 HIDDEN = "expunge.hidden"
 CALL_BYTES = 8
+MOST_LINES = 10  # of a library, in a second
 NO_ROUTE = "none"
 
 
@@ -56,7 +58,7 @@ def configure_logs(*, is_readable: bool) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Lenient(sys.stderr))),
     )
     logging.root.handlers = [HideMessages(logging.WARNING)]
     logging.captureWarnings(True)
@@ -65,11 +67,49 @@ def configure_logs(*, is_readable: bool) -> None:
     logging.getLogger("uvicorn.access").disabled = True
 
 
+class Lenient:
+    """A stream that drops what cannot be written.
+
+    Where logs go to a disk that is full, calls are answered and threads go on all the
+    same.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write a text, if that is possible."""
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flush what was written, if that is possible."""
+        with suppress(OSError):
+            self._stream.flush()
+
+
 class HideMessages(logging.Handler):
-    """Writes for each message of a library which one it was, and not what it says."""
+    """Writes for each message of a library which one it was, and not what it says.
+
+    A library that says the same thousands of times a second, as when no file can be
+    opened any more, would fill the disk. So each has ``MOST_LINES`` a second, and its
+    next line says how many were left out.
+    """
+
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self._written: dict[str, tuple[int, int]] = {}  # in which second, how many
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line."""
+        """Write a line, unless there were too many."""
+        second = int(monotonic())
+        last, count = self._written.get(record.name, (second, 0))
+        left_out = 0
+        if last != second:
+            left_out, count = max(0, count - MOST_LINES), 0
+        self._written[record.name] = second, count + 1
+        if count >= MOST_LINES:
+            return
         error = record.exc_info[1] if record.exc_info else None
         structlog.get_logger().log(
             record.levelno,
@@ -77,6 +117,7 @@ class HideMessages(logging.Handler):
             name=record.name,
             line=f"{record.funcName}:{record.lineno}",
             error="" if error is None else type(error).__name__,
+            **({"left_out": left_out} if left_out else {}),
         )
 
 

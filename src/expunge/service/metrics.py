@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 
 from ..registry import Registry
 from ..registry.context import now
+from ..registry.window import SECOND
 from .access import Watcher
-from .windows import SECOND
 
 BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 900.0)
 
@@ -69,6 +69,11 @@ class RegistryCollector(Collector):
 
     def _collect_models(self) -> Iterator[Metric]:
         status = self._registry.status()
+        yield GaugeMetricFamily(
+            "expunge_clock_doubtful",
+            "1 if the clock must be set right or confirmed (expunge clock confirm).",
+            int(not status.clock.is_believed),
+        )
         left = {
             one.name: max(0, one.certificate.releases - one.certificate.n_releases)
             for one in status.models

@@ -78,6 +78,15 @@ class ServiceSettings:
         Calls that a token may make in a minute.
     largest_body, largest_batch
         Bytes of a request, and of a batch of requests.
+    people_per_call, people_per_day, bytes_per_day
+        How many people a call may ask for, and how many people and bytes the calls of a
+        sender may bring in a day of UTC.
+    connections
+        How many there may be at a time; further calls are answered with 503.
+    header_seconds, body_seconds
+        In which the head of a call must arrive, and then its body.
+    notice
+        Seconds for which ``/readyz`` says 503 before the service stops listening.
     id_kinds
         Kinds of identifiers whose raw values are the ids that models know.
     callback_hosts, callback_ports
@@ -105,6 +114,13 @@ class ServiceSettings:
     rate: int = 1200
     largest_body: int = 256 * KIB
     largest_batch: int = 16 * KIB * KIB
+    people_per_call: int = 10_000
+    people_per_day: int = 100_000
+    bytes_per_day: int = 64 * KIB * KIB
+    connections: int = 1000
+    header_seconds: int = 10
+    body_seconds: int = 60
+    notice: int = 1
     id_kinds: tuple[str, ...] = ("id", "controller_customer_id")
     callback_hosts: tuple[str, ...] = ()
     callback_ports: tuple[int, ...] = (443,)
@@ -121,6 +137,18 @@ class ServiceSettings:
         _ = self.windows, self.policy  # each refuses what it cannot be
         if self.rate < 1:
             raise InvalidInput(f"rate={self.rate}; give at least 1 call a minute")
+        for name in (
+            "people_per_call",
+            "people_per_day",
+            "bytes_per_day",
+            "connections",
+            "header_seconds",
+            "body_seconds",
+        ):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name}={getattr(self, name)}; give at least 1")
+        if self.notice < 0:
+            raise InvalidInput(f"notice={self.notice}; give 0 seconds or more")
 
     @property
     def windows(self) -> Windows:

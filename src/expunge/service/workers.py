@@ -5,10 +5,16 @@ A write costs a flush of the disk, whatever its size. So one thread takes all th
 callers want written, writes it in one go, and answers everybody. What comes meanwhile
 is the next group.
 
-Another thread applies each window's requests when it closes. Several processes may
+Another thread applies each window's requests when it closes, which is also when the
+window of a request closes that came under another setting. Several processes may
 serve one registry; the registry's lock lets one of them apply, and the others find
-nothing left to do. What cannot be applied now stays accepted, and is tried again with
-the next window. After the requests the ledger seals the trail.
+nothing left to do. A request that cannot be applied stays accepted, and is tried again
+with the next window. If the store fails, all are tried again within seconds. After the
+requests the ledger seals the trail.
+
+What can be expected to fail, such as a disk or a database, is waited for. If a thread
+ends all the same, the service ends (``app.WatchedServer``), so that it is started
+again: it would go on taking requests in, and answer none.
 """
 
 import asyncio
@@ -23,18 +29,29 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from ..exceptions import Busy, ExpungeError, InvalidInput, ScheduleExhausted
+from ..exceptions import (
+    Busy,
+    ExpungeError,
+    InvalidInput,
+    LedgerCorrupt,
+    OlderSchema,
+)
 from ..registry import Registry
+from ..registry.answering.worker import OF_THE_STORE
 from ..registry.context import now
+from ..registry.window import SECOND
 from .logs import log, log_failure, log_waiting
-from .windows import SECOND, Windows
+from .windows import Windows
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST = 256  # the weight of items written together
 RETRY = 5.0  # seconds after another process was at work
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds after a failure, and after many
 GRACE = 100  # the part of a window in which what came at its end gets to the disk
+GRACE_AT_MOST = SECOND  # where a window is not one of the setting
+NEVER = 1 << 62
 LONGEST_SLEEP = 60.0  # the clock may be set
 FIRST_SLEEP = 1.0  # those who wait until the service is ready come first
 SHORT_TURN = 0.0002  # seconds for which a thread keeps the interpreter from others
@@ -84,6 +101,11 @@ class BackgroundThread(ABC):
     @abstractmethod
     def _run(self) -> None:
         """Work until it is told to end."""
+
+
+def choose_pause(n_failures: int) -> float:
+    """Return for how many seconds to wait after so many failures in a row."""
+    return min(FIRST_PAUSE * 2.0 ** min(n_failures - 1, 30), LONGEST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,39 +244,54 @@ class Applier(BackgroundThread):
         self._grace = windows.seconds * SECOND // GRACE
 
     def _run(self) -> None:
-        done, longest = 0, FIRST_SLEEP
+        done, rested, longest, n_failures = 0, 0, FIRST_SLEEP, 0
         while not self._stop.is_set():
-            window = self._windows.at(now() - self._grace)
+            time = now()
+            window = self._windows.at(time - self._grace)
             is_done = window.start == done  # not later: the clock may be set back
-            if not is_done and self._apply(window.start):
-                done = window.start
-                continue
             begin = window.close + self._grace
-            pause = (begin - now()) / SECOND if is_done else RETRY
+            try:
+                close = self._next_close() if is_done else NEVER
+                if close < window.close:  # under another setting, or on disk late
+                    begin = min(begin, max(close + GRACE_AT_MOST, rested))
+                pause = (begin - time) / SECOND
+                if not is_done or pause <= 0:
+                    self._apply(time - min(self._grace, GRACE_AT_MOST))
+                    done, rested = window.start, now() + round(RETRY * SECOND)
+                    n_failures = 0
+                    continue
+            except Busy:
+                pause = RETRY
+            except Exception as error:
+                log_failure(None, error)
+                n_failures += 1
+                pause = choose_pause(n_failures)
             if self._stop.wait(min(max(pause, 0.001), longest)):
                 return
             longest = LONGEST_SLEEP
-            with giving_way():
-                self._registry.models.prepare()  # the next batch need not do it
+            try:
+                with giving_way():
+                    self._registry.models.prepare()  # the next batch need not do it
+            except (OSError, ExpungeError) as error:
+                log_failure(None, error)  # the next batch does it, or says why not
 
-    def _apply(self, before: int) -> bool:
-        """Apply the requests of windows before a moment; return whether it is done."""
+    def _next_close(self) -> int:
+        """Return when the first window of requests closes that were not tried yet."""
+        found = self._registry.requests.next_close()
+        return NEVER if found is None else found
+
+    def _apply(self, before: int) -> None:
+        """Apply the requests of windows before a moment, or raise why not."""
         started = monotonic()
         try:
             self._registry.requests.apply(before=before)
-        except Busy:
-            return False
-        except (ScheduleExhausted, InvalidInput) as error:
-            log_waiting(error)  # one request could not be applied, and all others were
+        except (*OF_THE_STORE, LedgerCorrupt, OlderSchema):
+            raise
         except ExpungeError as error:
-            log_failure(None, error)
-        except Exception as error:
-            log_failure(None, error)
-            return False
+            log_waiting(error)  # one request could not be applied, and all others were
         self._on_batch(monotonic() - started)
         log("applied", window=before)
         self._seal_trail()
-        return True
 
     def _seal_trail(self) -> None:
         """Let the ledger seal the trail, once a day; after a failure, next window."""

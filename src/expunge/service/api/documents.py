@@ -23,11 +23,12 @@ from ...core.values import refuse_duplicates
 from ...exceptions import InvalidInput
 from ...ledger.documents import day_of
 from ...registry import ModelStatus, NewRows, ReleaseStatus, Request
+from ...registry.window import Window
 from ...rights.standing import BY_OPERATOR, FOR_HOLDS, Right
 from ..access import Caller
 from ..desk import Desk
 from ..problems import MEDIA_TYPE, Refused
-from ..windows import ShownRequest, State, Window, format_moment
+from ..windows import ShownRequest, State, format_moment
 
 ID = Annotated[
     str,
@@ -50,11 +51,18 @@ class Strict(BaseModel):
 
 
 class RowsIn(Strict):
-    """All rows that a person should have in a model, in the columns of its fit."""
+    """All rows that a person should have in a model, in the columns of its fit.
+
+    Without `columns` they are in the order of the fit. A missing value is null, and a
+    date is the number of days since 1970.
+    """
 
     X: list[list[Cell]] = Field(max_length=10_000, examples=[[[0.2, 1.5, -0.3]]])
     y: list[Cell] = Field(max_length=10_000, examples=[[1]])
     sample_weight: list[float] | None = None
+    columns: list[str] | None = Field(
+        None, min_length=1, max_length=10_000, examples=[["age", "town", "joined"]]
+    )
 
     def to_rows(self) -> NewRows:
         """Return them as the registry takes them."""
@@ -63,6 +71,11 @@ class RowsIn(Strict):
             raise InvalidInput(
                 "new rows of different lengths, or not as many targets; give each row "
                 "a value for each column, and one target"
+            )
+        if self.columns is not None and {len(self.columns)} != widths:
+            raise InvalidInput(
+                f"{len(self.columns)} columns, and rows of another length; name the "
+                "column of each value"
             )
         is_plain = all(
             isinstance(one, float) and not isinstance(one, bool)
@@ -73,7 +86,8 @@ class RowsIn(Strict):
         X = np.empty((len(self.X), widths.pop()), kind)
         for place, row in enumerate(self.X):
             X[place] = row
-        return NewRows(X, np.array(self.y), self.sample_weight)
+        columns = tuple(self.columns or ())
+        return NewRows(X, np.array(self.y), self.sample_weight, columns)
 
 
 class RequestIn(Strict):
@@ -155,8 +169,8 @@ class RequestOut(BaseModel):
     window: WindowOut
     answered: str | None = Field(description="When the answer was first shown.")
     outcome: str | None = Field(
-        description="done, nothing held, partly or refused; null until it is answered, "
-        "and to operators who did not send it."
+        description="done, nothing found, partly or refused; null until it is "
+        "answered, and to operators who did not send it."
     )
     reason: str | None = Field(description="The code of a reason, if there is one.")
     receipt: str | None = Field(description="Where the receipt is, once answered.")
@@ -193,6 +207,12 @@ class BatchOut(BaseModel):
     """The requests of a batch, in the order of its lines."""
 
     requests: list[RequestOut]
+
+
+class NearMissesOut(BaseModel):
+    """Requests that may mean somebody else than whom they name, for operators."""
+
+    requests: list[ID]
 
 
 class RefusalIn(Strict):

@@ -25,13 +25,14 @@ from ...rights.standing import RIGHTS, Right
 from ..access import Caller, Operator, Reader, Sender
 from ..desk import Desk, Note, Submission, read_person
 from ..problems import Refused, explain_field, name_field
-from ..windows import State
+from ..windows import State, show_at
 from .documents import (
     ID,
     PROBLEMS,
     BatchOut,
     Day,
     ExtensionIn,
+    NearMissesOut,
     RefusalIn,
     RequestIn,
     RequestOut,
@@ -79,13 +80,16 @@ def make_submission(desk: Desk, given: RequestIn, *, caller: Caller) -> Submissi
 
 
 @router.post("/requests", status_code=201, response_model=RequestOut)
-async def send_request(given: RequestIn, caller: Sender, *, desk: TheDesk) -> Response:
+async def send_request(
+    given: RequestIn, call: Call, *, caller: Sender, desk: TheDesk
+) -> Response:
     """Send a request. It is on disk when this answers.
 
     Sending it again with the same id changes nothing and gives the same answer. Nothing
     in the answer tells whether the people are known.
     """
-    (shown,) = await desk.accept([make_submission(desk, given, caller=caller)])
+    submission = make_submission(desk, given, caller=caller)
+    (shown,) = await desk.accept([submission], size=len(await call.body()))
     place = {"Location": f"/api/v1/requests/{shown.request}"}
     return answer_json(RequestOut.of(shown, caller), 201, headers=place)
 
@@ -111,7 +115,7 @@ async def send_request(given: RequestIn, caller: Sender, *, desk: TheDesk) -> Re
     },
 )
 async def send_batch(call: Call, caller: Sender, *, desk: TheDesk) -> Response:
-    """Send up to 10,000 requests, all or none: a line of NDJSON or CSV for each.
+    """Send up to 10,000 requests, each a line of NDJSON or CSV; if one is wrong, none.
 
     The columns of a CSV file are `id`, `right`, `regime`, `submitted`, `reason` and
     `until`, and one for each kind of identifier, such as `email`.
@@ -126,7 +130,7 @@ async def send_batch(call: Call, caller: Sender, *, desk: TheDesk) -> Response:
         return [make_submission(desk, one, caller=caller) for one in given]
 
     # In threads: others must not wait until thousands of lines are read and written.
-    shown = await desk.accept(await run_in_threadpool(read))
+    shown = await desk.accept(await run_in_threadpool(read), size=len(body))
 
     def answer() -> Response:
         found = BatchOut(requests=[RequestOut.of(one, caller) for one in shown])
@@ -169,7 +173,7 @@ async def list_requests(
     if caller.sees_all:
         await desk.record_look(Note(caller.name, "look at requests"))
     time = now()
-    every = [desk.windows.show(status, time) for status in page.lines]
+    every = [show_at(status, time) for status in page.lines]
     chosen = [one for one in every if wanted.state in (None, one.state)]
     found = RequestPageOut(
         requests=[RequestOut.of(one, caller) for one in chosen], next=page.next or None
@@ -258,13 +262,37 @@ async def extend_request(
     return await _act(desk, caller, act=extend, note=("extend", request))
 
 
+@router.get("/near-misses", response_model=NearMissesOut)
+async def list_near_misses(caller: Operator, *, desk: TheDesk) -> Response:
+    """List requests that may mean somebody else than whom they name.
+
+    Somebody is held, or was when it was answered, whose id differs from what was sent
+    only in case, spacing, width, zeros or what stands before a colon. Their senders do
+    not see this.
+    """
+    found = await run_in_threadpool(desk.registry.requests.near_misses)
+    await desk.record_look(Note(caller.name, "look at near misses"))
+    return answer_json(NearMissesOut(requests=sorted(found)))
+
+
+@router.post("/requests/{request}/exact", response_model=RequestOut)
+async def confirm_exact(request: ID, caller: Operator, *, desk: TheDesk) -> Response:
+    """State that a request means whom it names, and nobody whose id is almost so."""
+
+    def confirm() -> RequestStatus:
+        desk.registry.requests.confirm_exact(request)
+        return desk.registry.requests.status(request)
+
+    return await _act(desk, caller, act=confirm, note=("confirm exact", request))
+
+
 async def _act(
     desk: Desk, caller: Caller, *, act: Any, note: tuple[str, str]
 ) -> Response:
     """Do something to a request, and answer with how it is then."""
     status = await run_in_threadpool(act)
     await desk.record(Note(caller.name, *note))
-    shown = desk.windows.show(status, now())
+    shown = show_at(status, now())
     return answer_json(RequestOut.of(shown, caller))
 
 

@@ -7,8 +7,8 @@ protocol does not know are left alone.
 
 An identity type is a kind of alias under the same name. Raw values of some kinds are
 the ids under which models know people, as the operator says; by default those of
-``controller_customer_id``. Nothing is tried as both: a number that is one person's
-alias may be another's id.
+``controller_customer_id``. They are tried as ids first: a number that is one person's
+id may be another's alias.
 
 Formats are ``raw`` and ``sha256``, of the value as ``rights.identifiers`` normalises
 it, in hexadecimal or base64. The others that the protocol knows, SHA-1 and MD5, would
@@ -24,7 +24,8 @@ from typing import Any
 from ...core.values import loads
 from ...exceptions import InvalidInput
 from ...rights.calendar import parse_day
-from ...rights.identifiers import ID, Identifier
+from ...rights.identifiers import Identifier
+from ..desk import Named, name_value
 
 FORMATS = RAW, SHA256 = "raw", "sha256"
 TYPES = (
@@ -66,8 +67,8 @@ def list_supported() -> Iterator[dict[str, str]]:
 
 def read_identity(
     name: str, value: str, *, form: str, id_kinds: Collection[str]
-) -> Identifier:
-    """Return the identifier that an identity means; no error shows its value.
+) -> Named:
+    """Return what an identity may mean, in order; no error shows its value.
 
     Parameters
     ----------
@@ -90,8 +91,8 @@ def read_identity(
     if len(value.encode("utf-8", "surrogatepass")) > LONGEST_VALUE:
         raise InvalidInput(f"identity_value has more than {LONGEST_VALUE} bytes")
     if form == RAW:
-        return Identifier(ID if name in id_kinds else name, value)
-    return Identifier(name, value, hashed=True)
+        return name_value(name, value, id_kinds=id_kinds)
+    return (Identifier(name, value, hashed=True),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ class SubjectRequest:
     request: str
     regime: str
     submitted: date
-    identities: tuple[Identifier, ...]
+    identities: tuple[Named, ...]
     callbacks: tuple[str, ...]
     reply: FidesReply | None
 
@@ -294,7 +295,7 @@ def _parse_time(value: Any, today: date) -> date:
     return min(day, today)
 
 
-def _parse_identities(value: Any, id_kinds: Collection[str]) -> tuple[Identifier, ...]:
+def _parse_identities(value: Any, id_kinds: Collection[str]) -> tuple[Named, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_IDENTITIES:
         raise InvalidInput(
             f"subject_identities is not a list of 1 to {MOST_IDENTITIES} identities"
@@ -305,7 +306,7 @@ def _parse_identities(value: Any, id_kinds: Collection[str]) -> tuple[Identifier
     )
 
 
-def _parse_identity(value: Any, place: int, *, id_kinds: Collection[str]) -> Identifier:
+def _parse_identity(value: Any, place: int, *, id_kinds: Collection[str]) -> Named:
     fields = value if isinstance(value, dict) else {}
     name = fields.get("identity_type")
     text = fields.get("identity_value")

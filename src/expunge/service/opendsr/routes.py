@@ -189,7 +189,7 @@ class EditionHandlers:
             envelope=f"{self._edition.name} {sha256(body).hexdigest()}",
         )
         submission = Submission(request, (asked.identities,), callbacks)
-        (shown,) = await self._desk.accept([submission])
+        (shown,) = await self._desk.accept([submission], size=len(body))
         return Reply(201, describe_accepted(shown, body), is_promise=True)
 
     async def show(self, call: Call) -> Reply:

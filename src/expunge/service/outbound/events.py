@@ -32,7 +32,8 @@ from ...registry.delivery import (
     Untold,
     WatchedCallback,
 )
-from ..windows import SECOND, State, Windows, format_moment
+from ...registry.window import SECOND
+from ..windows import State, Windows, format_moment, show_at
 from .sending import Message
 
 PREFIX = "whsec_"
@@ -46,7 +47,7 @@ def plan_messages(untold: Untold, windows: Windows, *, now: int) -> Queued:
     """Return the messages that tell what changed, and when to look again."""
     deliveries, told = [], {}
     for one in untold.callbacks:
-        message, told[one.id] = _plan_callback(one, windows, now=now)
+        message, told[one.id] = _plan_callback(one, now=now)
         deliveries += [message] if message else []
     for happening in untold.happenings:
         deliveries += _plan_webhooks(happening, untold, windows=windows, now=now)
@@ -54,15 +55,14 @@ def plan_messages(untold: Untold, windows: Windows, *, now: int) -> Queued:
 
 
 def _plan_callback(
-    one: WatchedCallback, windows: Windows, *, now: int
+    one: WatchedCallback, *, now: int
 ) -> tuple[NewDelivery | None, tuple[str, int | None]]:
     """Return what a callback is told, if anything, and when to look again."""
-    shown = windows.show(one.status, now)
+    shown = show_at(one.status, now)
     window, state = shown.window, shown.state
     if state == "pending":
         return None, (one.told, window.close)
-    later = max(window.answer, windows.next_answer(now + 1))
-    look = None if state in LAST else later
+    look = None if state in LAST else window.next_answer(now + 1)
     if state == one.told or (state not in LAST and one.form in ENDS_ALONE):
         return None, (state, look)
     since = {"in_progress": window.close, "completed": shown.answered or now}
@@ -98,17 +98,22 @@ def _describe(
     status = happening.status
     if status is None:
         return windows.next_answer(now), {**happening.data}
-    shown = windows.show(status, NEVER)
+    shown = show_at(status, NEVER)
+    received, answered = shown.window.start, shown.answered
+    if shown.window.is_none:
+        # A command answers at once, and how long that took must not show either.
+        received = windows.at(received).start
+        answered = answered and windows.next_answer(max(now, answered))
     data: dict[str, object] = {
         "request": status.request,
         "right": status.right,
         "regime": status.regime,
         "submitted": status.submitted,
         "deadline": day_of(status.deadline),
-        "received": format_moment(shown.window.start),
+        "received": format_moment(received),
     }
-    if shown.answered is not None:
-        return shown.answered, data | {"answered": format_moment(shown.answered)}
+    if answered is not None:
+        return answered, data | {"answered": format_moment(answered)}
     overdue = happening.event == "request.overdue"
     return midnight(day_of(now)) if overdue else now, data
 

@@ -7,9 +7,8 @@ claims what it sends. Several messages are sent at once, but to a host that fail
 one at a time, so that it does not hold up the others.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,8 +17,8 @@ from ...registry import Delivery, Outcome, Registry, RequestStatus
 from ...registry.context import now as read_clock
 from ...registry.delivery import WEBHOOK
 from ..logs import log_failure
-from ..windows import ShownRequest, Windows
-from ..workers import BackgroundThread
+from ..windows import ShownRequest, Windows, show_at
+from ..workers import BackgroundThread, choose_pause
 from .events import compose_webhook, plan_messages
 from .policy import Policy
 from .sending import SYSTEM, Message, Network, post
@@ -51,15 +50,6 @@ class _Load:
         self.most = min(self.most + 1, MOST_A_HOST) if success else 1
 
 
-@contextmanager
-def _go_on() -> Iterator[None]:
-    """Log what goes wrong, and go on: everything is still in the store."""
-    try:
-        yield
-    except Exception as error:
-        log_failure(None, error)
-
-
 class Outbox(BackgroundThread):
     """Queues what changed and sends what is due.
 
@@ -70,7 +60,7 @@ class Outbox(BackgroundThread):
     policy
         Whom the service may call.
     windows
-        When what may be seen.
+        When what no request's own window decides may be seen.
     composers
         By the form of a callback, what makes its message.
     network
@@ -119,16 +109,22 @@ class Outbox(BackgroundThread):
 
     def _run(self) -> None:
         """Queue and send until told to stop; then finish what is under way."""
-        stop = self._stop
+        stop, n_failures = self._stop, 0
         with ThreadPoolExecutor(AT_ONCE, "expunge outbox") as pool:
             while not stop.is_set():
-                with _go_on():
+                try:
                     self._turn(pool)
-                if not self._running:
-                    stop.wait(TICK)
+                    pause, n_failures = 0.0 if self._running else TICK, 0
+                except Exception as error:  # everything is still in the store
+                    log_failure(None, error)
+                    n_failures += 1
+                    pause = choose_pause(n_failures)
+                stop.wait(pause)
             while self._running:
-                with _go_on():
+                try:
                     self._finish(read_clock())
+                except Exception as error:
+                    log_failure(None, error)
 
     def _turn(self, pool: ThreadPoolExecutor) -> None:
         """Queue what changed, start what is due, and note what came to an end."""
@@ -172,7 +168,7 @@ class Outbox(BackgroundThread):
             return compose_webhook(delivery)
         if status is None:
             raise UnknownRequest(f"request {delivery.request} is not known here")
-        shown = self._windows.show(status, delivery.since)  # as it is to be told
+        shown = show_at(status, delivery.since)  # as it is to be told
         return self._composers[delivery.form](delivery, shown)
 
     def _finish(self, now: int) -> int:
