@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge verify``: what was touched does not stand; the rest is put into words."""
+"""``expunge verify``: what was touched is not valid; the rest is put into words."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from expunge.cli.common import DATA_MISSING, DOES_NOT_STAND, DONE, WRONG_INPUT
+from expunge.cli.common import DATA_MISSING, DONE, NOT_VALID, WRONG_INPUT
 from expunge.ledger import EntryProof, Ledger, ReleaseMade, export, issue_receipt, sign
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, inclusion_proof
@@ -24,7 +24,7 @@ RECEIPT = receipt().to_json()
 
 
 def of_another_ledger() -> str:
-    """Return a receipt that stands, from a ledger that the others were not shown."""
+    """Return a valid receipt, from a ledger that the others were not shown."""
     entries = [*ENTRIES]
     entries[2] = ReleaseMade(
         sequence=2, day=entries[2].day, model="shown", certificate="0" * 64
@@ -70,9 +70,9 @@ class TestVerify:
         done = call("verify", keep("receipt.json", RECEIPT), "--key", key)
         assert done.code == DONE
         words = done.words
-        assert words.startswith("STANDS: ")
+        assert words.startswith("VALID: ")
         assert "was answered on 2023-11-15, 27 days before" in words
-        assert "Model churn: The operator states that each release" in words
+        assert "Model churn: The operator states: Up to noise that hides" in words
         assert "It holds provided that - the budget" in words
         assert "It says nothing about - who was removed" in words
         assert max(map(len, done.out.splitlines()[1:])) <= 80
@@ -83,7 +83,7 @@ class TestVerify:
     ) -> None:
         assert call("verify", keep("r", RECEIPT + ending), "--key", key).code == DONE
         again = keep("r", RECEIPT + ending + ending)
-        assert call("verify", again, "--key", key).code == DOES_NOT_STAND
+        assert call("verify", again, "--key", key).code == NOT_VALID
 
     @pytest.mark.parametrize(
         "content",
@@ -105,22 +105,22 @@ class TestVerify:
             b"\xff\xfe\x00{",
         ],
     )
-    def test_what_was_touched_does_not_stand(
+    def test_what_was_touched_is_not_valid(
         self, keep: Keep, key: Path, content: str | bytes
     ) -> None:
         file = keep("file", content)
         done = call("verify", file, "--key", key)
-        assert done.code == DOES_NOT_STAND
-        assert done.out.startswith("DOES NOT STAND: ")
+        assert done.code == NOT_VALID
+        assert done.out.startswith("NOT VALID: ")
         found = call("verify", file, "--key", key, "--json")
-        assert found.code == DOES_NOT_STAND
-        assert found.json["stands"] is False
+        assert found.code == NOT_VALID
+        assert found.json["valid"] is False
         assert found.json["failures"]
 
     def test_other_key_is_named(self, keep: Keep) -> None:
         other = keep("other.pem", STRANGER.public.to_pem())
         done = call("verify", keep("r", RECEIPT), "--key", other)
-        assert done.code == DOES_NOT_STAND
+        assert done.code == NOT_VALID
         assert STRANGER.public.id in done.out
 
     @pytest.mark.parametrize("content", ["", "no key", RECEIPT, b"\xff" * 9])
@@ -157,7 +157,7 @@ class TestVerify:
         for seen in (whole, keep("r", RECEIPT + "\n")):
             assert call("verify", whole, "--key", key, "--seen", seen).code == DONE
             done = call("verify", cut, "--key", key, "--seen", seen)
-            assert done.code == DOES_NOT_STAND
+            assert done.code == NOT_VALID
             assert "were cut off" in done.words
 
     def test_receipt_against_exports(self, keep: Keep, key: Path) -> None:
@@ -172,7 +172,7 @@ class TestVerify:
         other = keep("other", of_another_ledger())
         assert call("verify", other, "--key", key).code == DONE
         done = call("verify", other, "--key", key, *seen)
-        assert done.code == DOES_NOT_STAND
+        assert done.code == NOT_VALID
         assert f"{whole} is another ledger" in done.words
 
     def test_what_is_held_against_it_must_stand_itself(
@@ -182,7 +182,7 @@ class TestVerify:
         for file in (whole, keep("r", RECEIPT)):
             done = call("verify", file, "--key", key, "--seen", bad)
             assert done.code == WRONG_INPUT
-            assert "does not stand itself" in done.err
+            assert "is not valid itself" in done.err
         tampered = keep("t", RECEIPT.replace('"n_subjects":1', '"n_subjects":2'))
         for seen in (tampered, key):
             done = call("verify", whole, "--key", key, "--seen", seen)
@@ -196,7 +196,7 @@ class TestVerify:
         assert done.code == DONE
         assert "the record is the one committed to" in done.json["findings"]
         other = keep("other.json", certificates.record(0.5).to_json())
-        assert call("verify", file, "--record", other).code == DOES_NOT_STAND
+        assert call("verify", file, "--record", other).code == NOT_VALID
         broken = call("verify", file, "--record", keep("broken", "{}"))
         assert broken.code == WRONG_INPUT
         assert "Record: version None" in broken.err
@@ -204,7 +204,7 @@ class TestVerify:
     def test_no_promise_is_said_to_be_none(self, keep: Keep) -> None:
         done = call("verify", keep("c", certificates.BARE.to_json()))
         assert done.code == DONE
-        assert "The operator promises nothing" in done.out
+        assert "Nothing is promised" in done.out
         assert "provided that" not in done.out
 
     def test_options_that_do_not_belong_are_refused(
@@ -227,15 +227,15 @@ class TestVerify:
         done = call("verify", good, export, "--key", key)
         assert done.code == DONE
         assert done.out.splitlines() == [
-            f"STANDS: {good}, receipt",
-            f"STANDS: {export}, ledger export",
+            f"VALID: {good}, receipt",
+            f"VALID: {export}, ledger export",
         ]
         bad = keep("bad", RECEIPT.replace('"n_subjects":1', '"n_subjects":2'))
         done = call("verify", good, bad, export, "--key", key)
-        assert done.code == DOES_NOT_STAND
+        assert done.code == NOT_VALID
         first, second, third = done.out.splitlines()
-        assert first.startswith("STANDS") and third.startswith("STANDS")
-        assert second.startswith(f"DOES NOT STAND: {bad}, receipt: ")
+        assert first.startswith("VALID") and third.startswith("VALID")
+        assert second.startswith(f"NOT VALID: {bad}, receipt: ")
 
     def test_file_that_cannot_be_checked_hides_no_other(
         self, keep: Keep, key: Path
@@ -245,29 +245,29 @@ class TestVerify:
         assert done.code == DATA_MISSING
         assert done.out.splitlines() == [
             "NOT CHECKED: nowhere: does not exist; check the path",
-            f"STANDS: {good}, receipt",
+            f"VALID: {good}, receipt",
         ]
         assert done.err.endswith("expunge: 1 of 2 files could not be checked\n")
-        assert call("verify", "nowhere", bad, "--key", key).code == DOES_NOT_STAND
+        assert call("verify", "nowhere", bad, "--key", key).code == NOT_VALID
         unsigned = keep("c", certificates.EACH.to_json())
         done = call("verify", good, unsigned)
         assert done.code == WRONG_INPUT
         assert f"NOT CHECKED: {good}: is signed; give" in done.out
-        assert f"STANDS: {unsigned}, certificate" in done.out
+        assert f"VALID: {unsigned}, certificate" in done.out
 
     def test_several_files_as_json(self, keep: Keep, key: Path) -> None:
         good, bad = keep("r", RECEIPT), keep("bad", RECEIPT[:-1])
         one = call("verify", good, "--key", key, "--json").json
         done = call("verify", good, bad, "nowhere", "--key", key, "--json")
-        assert done.code == DOES_NOT_STAND
+        assert done.code == NOT_VALID
         first, second, third = done.json["files"]
-        assert done.json["stands"] is False
+        assert done.json["valid"] is False
         assert first == {"file": str(good), **one}
-        assert (second["file"], second["stands"]) == (str(bad), False)
-        assert (third["stands"], third["code"]) == (None, DATA_MISSING)
+        assert (second["file"], second["valid"]) == (str(bad), False)
+        assert (third["valid"], third["code"]) == (None, DATA_MISSING)
         assert "nowhere does not exist" in third["error"]
         both = call("verify", good, good, "--key", key, "--json")
-        assert both.json["stands"] is True
+        assert both.json["valid"] is True
 
     def test_neither_registry_nor_database_is_needed(
         self, keep: Keep, key: Path
@@ -282,4 +282,4 @@ class TestVerify:
             [sys.executable, "-c", code], capture_output=True, text=True
         )
         assert done.returncode == DONE, done.stderr
-        assert done.stdout.startswith("STANDS")
+        assert done.stdout.startswith("VALID")

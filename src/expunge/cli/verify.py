@@ -13,8 +13,8 @@ import typer
 
 from ..exceptions import ExpungeError, InvalidInput
 from .common import (
-    DOES_NOT_STAND,
     DONE,
+    NOT_VALID,
     CommandFailed,
     CommonOptions,
     RegistryOptions,
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VerifyCommand(CommonOptions):
-    """Check whether a receipt, a ledger export or a certificate stands.
+    """Check whether a receipt, ledger export or certificate is valid.
 
     It works offline, from the file and the public keys alone: no registry, no database.
-    It exits with 0 if the file stands and with 6 if it does not. Of several files it
+    It exits with 0 if the file is valid and with 6 if it is not. Of several files it
     prints a line each, and exits with the worst code.
     """
 
@@ -87,7 +87,7 @@ class VerifyCommand(CommonOptions):
             print_json(result_to_json(result))
         else:
             print_text(describe_result(file, result))
-        return DONE if result.verdict.stands else DOES_NOT_STAND
+        return DONE if result.verdict.valid else NOT_VALID
 
     def _prepare_check(self) -> "Callable[[Path], CheckResult]":
         """Read keys, records and what to compare with; return the check of a file."""
@@ -108,7 +108,7 @@ class VerifyCommand(CommonOptions):
         code = max(one.code for one in checked)
         if self.as_json:
             files = [one.to_json() for one in checked]
-            print_json({"stands": code == DONE, "files": files})
+            print_json({"valid": code == DONE, "files": files})
         else:
             print_text(*(one.describe() for one in checked))
             print_note("verify one file to see what was checked, and on what terms")
@@ -139,7 +139,7 @@ class CheckedFile:
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as JSON data."""
         if self.result is None:
-            failure = {"stands": None, "error": self.error, "code": self.code}
+            failure = {"valid": None, "error": self.error, "code": self.code}
             return {"file": str(self.path), **failure}
         return {"file": str(self.path), **result_to_json(self.result)}
 
@@ -150,15 +150,16 @@ def try_check(check: "Callable[[Path], CheckResult]", path: Path) -> CheckedFile
         result = check(path)
     except (ExpungeError, CommandFailed) as error:
         return CheckedFile(path, None, find_exit_code(error), explain(error))
-    stands = result.verdict.stands
-    return CheckedFile(path, result, DONE if stands else DOES_NOT_STAND)
+    valid = result.verdict.valid
+    return CheckedFile(path, result, DONE if valid else NOT_VALID)
 
 
 def result_to_json(result: "CheckResult") -> dict[str, Any]:
     """Return the result of a check as JSON data."""
     return {
         "kind": result.kind,
-        "stands": result.verdict.stands,
+        "valid": result.verdict.valid,
+        "resaved": getattr(result.verdict, "resaved", False),
         "says": result.says,
         "findings": result.verdict.findings,
         "failures": result.verdict.failures,
@@ -184,7 +185,7 @@ def describe_result(file: Path, result: "CheckResult") -> str:
 
 def format_outcome(verdict: "Verdict") -> str:
     """Return the outcome of a check in capitals."""
-    return "STANDS" if verdict.stands else "DOES NOT STAND"
+    return "VALID" if verdict.valid else "NOT VALID"
 
 
 @dataclass(frozen=True)
@@ -230,9 +231,9 @@ class AuditCommand(RegistryOptions):
             print_json(audit_to_json(verdicts, report))
         else:
             print_text(describe_audit(verdicts, report))
-        stands = all(verdict.stands for verdict in verdicts.values())
+        valid = all(verdict.valid for verdict in verdicts.values())
         passes = report is None or report.passes
-        return DONE if stands and passes else DOES_NOT_STAND
+        return DONE if valid and passes else NOT_VALID
 
 
 def try_removal(registry: "Registry", name: str, *, n_draws: int) -> "AuditReport":
@@ -263,7 +264,7 @@ def audit_to_json(
 ) -> dict[str, Any]:
     """Return the results of an audit as JSON data."""
     results: dict[str, Any] = {
-        name: {"stands": verdict.stands, "says": verdict.says}
+        name: {"valid": verdict.valid, "says": verdict.says}
         for name, verdict in verdicts.items()
     }
     if report is not None:

@@ -6,7 +6,7 @@ out.
 """
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from ...exceptions import InvalidInput
-from ...ledger import Head, Receipt, check_consistency
+from ...ledger import Head, Receipt, check_consistency, check_receipt
+from ...ledger.receipts import without_newline
+from ...promise.verification import Verdict
 from ...registry import Registry
 from ..api.status import TrailLineOut
 from .rendering import PageRoute, show_page
@@ -46,7 +48,9 @@ class EntryLine(BaseModel):
 class VerdictOut(BaseModel):
     """What a check found."""
 
-    stands: bool
+    about: Literal["head", "receipt"]
+    valid: bool
+    resaved: bool
     says: str
     findings: list[str]
     failures: list[str]
@@ -102,48 +106,59 @@ def _describe(entry: dict[str, Any]) -> EntryLine:
     )
 
 
-def compare_head(registry: Registry, text: str) -> VerdictOut:
-    """Return whether the ledger continues the one of a head, or of a receipt's head."""
-    old = _read_head(text.strip())
-    newest = registry.ledger.head()
+def check_pasted(registry: Registry, text: str) -> VerdictOut:
+    """Return whether a head or a receipt is valid, and whether the ledger continues it.
+
+    Of a receipt everything is checked, as ``expunge verify`` does: its head alone may
+    be a real one, whatever the rest says.
+    """
+    newest, pem = registry.ledger.head(), registry.keys.public_pem()
     if newest is None:
         raise InvalidInput("the ledger is empty; there is nothing to compare with")
-    new = Head.from_json(newest)
-    if old.size > new.size:
-        return VerdictOut(
-            stands=False,
-            says=f"Your head is over {old.size} entries, and the ledger here has "
-            f"{new.size}: entries were cut off, or the head is of another ledger.",
-            findings=[],
-            failures=["the ledger here is shorter than the one of your head"],
+    data = text.encode(errors="surrogatepass")
+    line = without_newline(data)
+    try:
+        head = Head.from_json(line)
+    except InvalidInput:
+        verdict = check_receipt(data, pem)
+        if not verdict.valid:
+            return _state("receipt", verdict, resaved=verdict.resaved)
+        compared = compare_head(
+            registry, Receipt.from_json(line).head, newest=newest, pem=pem
         )
-    hashes = registry.ledger.prove_growth(old.size, new.size)
-    verdict = check_consistency(
-        new,
-        old,
-        proof=tuple(map(bytes.fromhex, hashes)),
-        public_pem=registry.keys.public_pem(),
-    )
+        failures = compared.failures
+        says = verdict.says if compared.valid else compared.says
+        findings = (*verdict.findings, *compared.findings)
+        return _state("receipt", Verdict(findings, failures, says))
+    return _state("head", compare_head(registry, head, newest=newest, pem=pem))
+
+
+def _state(
+    about: Literal["head", "receipt"], verdict: Verdict, *, resaved: bool = False
+) -> VerdictOut:
     return VerdictOut(
-        stands=verdict.stands,
+        about=about,
+        valid=verdict.valid,
+        resaved=resaved,
         says=verdict.says,
         findings=list(verdict.findings),
         failures=list(verdict.failures),
     )
 
 
-def _read_head(text: str) -> Head:
-    """Return the head in a text, which may be that of a receipt."""
-    try:
-        return Head.from_json(text)
-    except InvalidInput:
-        pass
-    try:
-        return Receipt.from_json(text).head
-    except InvalidInput:
-        raise InvalidInput(
-            "this is neither a head nor a receipt, byte for byte; paste all of it"
-        ) from None
+def compare_head(registry: Registry, old: Head, *, newest: str, pem: str) -> Verdict:
+    """Return whether the ledger, up to its newest head, continues the one of a head."""
+    new = Head.from_json(newest)
+    if old.size > new.size:
+        return Verdict(
+            (),
+            ("the ledger here is shorter than the one of your head",),
+            f"Your head is over {old.size} entries, and the ledger here has "
+            f"{new.size}: entries were cut off, or the head is of another ledger.",
+        )
+    hashes = registry.ledger.prove_growth(old.size, new.size)
+    proof = tuple(map(bytes.fromhex, hashes))
+    return check_consistency(new, old, proof=proof, public_pem=pem)
 
 
 @router.get("/ledger")
@@ -160,11 +175,12 @@ async def show_ledger(
 
 @router.post("/ledger")
 async def check_head(visitor: AuditingVisitor, form: SignedForm) -> Response:
-    """Compare the ledger with a head that somebody has."""
+    """Check a head or a receipt that somebody has, and compare the ledger with it."""
     registry = visitor.desk.registry
     page = await run_in_threadpool(read_ledger, registry, None)
     try:
-        found = await run_in_threadpool(compare_head, registry, form.text("head"))
+        text = next(iter(form.fields.get("head", ())), "")  # as it is: bytes count
+        found = await run_in_threadpool(check_pasted, registry, text)
     except InvalidInput as error:
         return show_page(visitor, page, template="ledger", code=422, problem=str(error))
     return show_page(

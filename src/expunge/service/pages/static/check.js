@@ -2,8 +2,9 @@
 //
 // Checks a receipt in the browser, without a network: WebCrypto for SHA-256 and Ed25519,
 // and nothing else. It reads the bytes of the receipt, the operator's public keys in PEM
-// and the JSON Schema of receipts that ships with expunge, and follows
-// `expunge.ledger.check_receipt` step by step, so that both come to the same verdict.
+// and the rules that the library generates (`expunge.ledger.receipts.rules`: the JSON
+// Schema of receipts, and the words of verdicts), and follows `check_receipt` step by
+// step, so that both come to the same verdict.
 // What it leaves to `expunge verify` is listed in NOT_CHECKED.
 
 const DEEPEST = 64;
@@ -16,21 +17,6 @@ export const NOT_CHECKED = [
     "all that it must: run expunge verify, with the receipt and the same keys",
   "whether the keys are those of the operator: get them from the operator's site",
 ];
-
-export const NOT_COVERED = [
-  "who was removed: it names nobody, and only the operator can tell you that it answers " +
-    "your request",
-  "whether the operator shows everybody the same ledger: compare its head with an export, " +
-    "or with the heads that others have",
-  "whether the operator's clock, which gave the day of acceptance, is right",
-  "copies of data or models other than the models that it names",
-];
-const AS_OF_THE_LIST =
-  "whether its key was replaced since the list of keys given was published: only a newer " +
-  "list would say where that key ends, so get one from the operator";
-const RETIRED =
-  "whether its key, which is retired, was stolen: a thief could have signed it, for " +
-  "entries from before the rotation; compare it with an export of the ledger";
 
 class Refused extends Error {}
 
@@ -69,18 +55,53 @@ export function spell(value, depth = 0) {
   return JSON.stringify(value);
 }
 
-function parse(bytes) {
-  let text, found;
+function read(bytes, ignoreBOM) {
   try {
-    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-    found = JSON.parse(text);
+    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM }).decode(bytes);
+    return [text, JSON.parse(text)];
   } catch {
     throw new Refused("it is not a JSON document");
   }
+}
+
+function parse(bytes) {
+  const [text, found] = read(bytes, true);
   const plain = "it is not in canonical spelling: some byte is not as it was written";
   // A name given twice, a space or another order of names shows here.
   require(spell(found) === text, plain);
   return found;
+}
+
+// A shell or an editor adds one line ending, which is no matter.
+function withoutNewline(bytes) {
+  if (bytes.at(-1) !== 10) return bytes;
+  return bytes.slice(0, bytes.at(-2) === 13 ? -2 : -1);
+}
+
+// Readers differ on which of two fields of one name counts, so such a text says nothing.
+function hasFieldTwice(text) {
+  const names = [];
+  for (const [token, string, colon] of text.matchAll(/("(?:[^"\\]|\\.)*")(\s*:)?|[{}]/gs)) {
+    if (token === "{") names.push(new Set());
+    else if (token === "}") names.pop();
+    else if (colon) {
+      const name = JSON.parse(string);
+      if (names.at(-1).has(name)) return true;
+      names.at(-1).add(name);
+    }
+  }
+  return false;
+}
+
+// The canonical bytes of what a text says, or null if it says nothing.
+function spellAgain(bytes) {
+  try {
+    const [text, found] = read(bytes, false); // some editors put a mark in front
+    return hasFieldTwice(text) ? null : encode(spell(found));
+  } catch (error) {
+    if (error instanceof Refused) return null;
+    throw error;
+  }
 }
 
 function without(document, name) {
@@ -157,7 +178,7 @@ function isDay(text) {
 
 // --- what fields say beside one another
 
-function requireConsistent(receipt) {
+function requireConsistent(receipt, words) {
   const { entry, handling, certificates } = receipt;
   const days = ["backups_until", "retained_until", "notified"].map((name) => handling[name]);
   require(days.every((day) => day === "" || isDay(day)), "a day in handling is no day");
@@ -170,26 +191,41 @@ function requireConsistent(receipt) {
   const named = spell(Object.keys(entry.certificates).sort());
   const held = spell(Object.keys(certificates).sort());
   require(named === held, "its certificates are not those of the models in the entry");
-  const promised = describeGuarantee(Object.values(certificates));
+  const promised = describeGuarantee(entry.right, Object.values(certificates), words);
   require(
     handling.guarantee === promised,
     "the guarantee in words is not what its certificates promise",
   );
 }
 
-function describeGuarantee(certificates) {
-  if (!certificates.length) return "No model was changed, so nothing is promised about one.";
-  if (certificates.some((one) => one.status === "radius-only")) {
-    return "For at least one model nothing is promised; the certificates say which.";
-  }
-  const epsilon = Math.max(...certificates.map((one) => one.epsilon ?? 0));
-  const delta = Math.max(...certificates.map((one) => one.delta ?? 0));
-  return (
-    "Each release is hard to tell from one of a model that was fitted to the data as they " +
-    "now are: whatever somebody believes, seeing it changes the odds of any guess by at " +
-    `most ${short(Math.exp(epsilon), 3)} times (epsilon ${short(epsilon, 6)}), except with ` +
-    `a probability of ${short(delta, 6)} (delta).`
-  );
+function describeGuarantee(right, certificates, words) {
+  const statuses = certificates.map((one) => one.status);
+  const weakest = Object.keys(words.guarantees).find((word) => statuses.includes(word));
+  const epsilon = Math.max(0, ...certificates.map((one) => one.epsilon ?? 0));
+  const delta = Math.max(0, ...certificates.map((one) => one.delta ?? 0));
+  const limit = stateLimit(epsilon, delta);
+  const figures = { limit, epsilon: short(epsilon, 6), delta: short(delta, 6) };
+  return fill(words.guarantees[weakest ?? ""], { ...words.effects[right], ...figures });
+}
+
+function describeEffect(right, certificates, words) {
+  const say = (text, bare) => {
+    const found = Object.keys(certificates).filter(
+      (name) => (certificates[name].status === "no promise") === bare,
+    );
+    const models = `model${found.length > 1 ? "s" : ""} ${found.join(", ")}`;
+    return found.length ? `${fill(text, { models })} ` : "";
+  };
+  return say(words.effects[right].effect, false) + say(words.without_promise, true);
+}
+
+const fill = (text, parts) => text.replace(/\{(\w+)\}/g, (_, name) => parts[name]);
+
+// As promise.scope.state_limit has it.
+function stateLimit(epsilon, delta) {
+  const right = (1 + delta * Math.exp(-epsilon)) / (1 + Math.exp(-epsilon));
+  const share = Math.min(Math.ceil(1000 * right + 1e-9), 1000);
+  return `right at most ${Math.floor(share / 10)}.${share % 10} % of the time`;
 }
 
 // A number with so many digits, as printf's %g writes it.
@@ -353,51 +389,69 @@ async function checkCertificates({ entry, certificates }) {
 // --- the verdict
 
 function refuse(findings, failures) {
-  const says = `The receipt does not stand: ${failures.join("; ")}.`;
-  return { stands: false, findings, failures, says, notCovered: [], notChecked: NOT_CHECKED };
+  const says = `The receipt is not valid: ${failures.join("; ")}.`;
+  const left = { notCovered: [], notChecked: NOT_CHECKED };
+  return { valid: false, resaved: false, findings, failures, says, ...left };
 }
 
-function describe({ entry, certificates, handling }) {
+function describe({ entry, certificates, handling }, words) {
+  const right = words.rights[entry.right] ?? entry.right;
+  const reason = entry.reason && ` (${words.reasons[entry.reason]})`;
+  const outcome = `${words.outcomes[entry.outcome] ?? entry.outcome}${reason}`;
   const models = Object.keys(certificates).join(", ") || "none";
   const late = entry.day > entry.deadline ? ", AFTER its deadline of" : ", by its deadline of";
   return (
-    `The operator states that request ${entry.request} (${entry.right}, ${entry.regime}), ` +
+    `The operator states that request ${entry.request} (${right}, ${entry.regime}), ` +
     `made on ${entry.submitted} and accepted on ${entry.accepted}, was answered on ` +
-    `${entry.day}${late} ${entry.deadline}. Outcome: ${entry.outcome}. People it was about: ` +
-    `${entry.n_subjects}. Models changed: ${models}. ${handling.guarantee} The statement is ` +
-    `entry ${entry.sequence} of the ledger and cannot be taken back unnoticed.`
+    `${entry.day}${late} ${entry.deadline}. Outcome: ${outcome}. People it was about: ` +
+    `${entry.n_subjects}. Models changed: ${models}. ` +
+    `${describeEffect(entry.right, certificates, words)}${handling.guarantee} The ` +
+    `statement is entry ${entry.sequence} of the ledger and cannot be taken back unnoticed.`
   );
 }
 
-function readReceipt(bytes, schema) {
+function readReceipt(bytes, { schema, words }) {
   const receipt = parse(bytes);
   const refer = (name) => {
     require(name === "certificate.json", "the schema refers to another document");
     return schema.$defs.certificate;
   };
   requireShape(receipt, schema, "the receipt", refer);
-  requireConsistent(receipt);
+  requireConsistent(receipt, words);
   return receipt;
 }
 
 /**
- * Return whether a receipt stands, and what that shows.
+ * Return whether a receipt is valid, and what that shows.
  *
- * @param bytes - Uint8Array with the receipt as it was handed over.
+ * @param bytes - Uint8Array with the receipt as it was handed over; one newline at its end
+ *   is no matter.
  * @param pem - the operator's public keys, as text.
- * @param schema - of receipts, with that of certificates in $defs.
- * @returns {stands, findings, failures, says, notCovered, notChecked, receipt}
+ * @param rules - {schema, words}, as the library generates them.
+ * @returns {valid, resaved, findings, failures, says, notCovered, notChecked, receipt}
  */
-export async function checkReceipt(bytes, pem, schema) {
-  let keys, receipt;
+export async function checkReceipt(bytes, pem, rules) {
+  let keys;
   try {
     keys = await readKeys(pem);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     return refuse([], [`the list of keys cannot be used: ${error.message}`]);
   }
+  const given = withoutNewline(bytes);
+  const verdict = await checkBytes(given, keys, rules);
+  if (verdict.valid) return verdict;
+  const again = spellAgain(given);
+  if (!again || toHex(again) === toHex(given)) return verdict;
+  const resaved = (await checkBytes(again, keys, rules)).valid;
+  return resaved ? { ...refuse([], [rules.words.resaved]), resaved } : verdict;
+}
+
+async function checkBytes(bytes, keys, rules) {
+  const { words } = rules;
+  let receipt;
   try {
-    receipt = readReceipt(bytes, schema);
+    receipt = readReceipt(bytes, rules);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     return refuse([], [`this is not a receipt as it was issued: ${error.message}`]);
@@ -416,8 +470,9 @@ export async function checkReceipt(bytes, pem, schema) {
   const failures = found.map(([, failure]) => failure).filter(Boolean);
   if (failures.length) return refuse(findings, failures);
   const inner = Object.values(receipt.certificates).flatMap((one) => one.not_covered);
-  const aboutKey = to === undefined ? AS_OF_THE_LIST : RETIRED;
-  const notCovered = [...new Set([...NOT_COVERED, aboutKey, ...inner])];
-  const says = describe(receipt);
-  return { stands: true, findings, failures, says, notCovered, notChecked: NOT_CHECKED, receipt };
+  const aboutKey = to === undefined ? words.as_of_the_list : words.retired;
+  const notCovered = [...new Set([...words.not_covered, aboutKey, ...inner])];
+  const says = describe(receipt, words);
+  const left = { notCovered, notChecked: NOT_CHECKED, receipt };
+  return { valid: true, resaved: false, findings, failures, says, ...left };
 }

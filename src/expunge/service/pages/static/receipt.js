@@ -20,9 +20,10 @@ function makeList(title, lines) {
 }
 
 function show(place, verdict) {
-  const title = verdict.stands ? "The receipt stands" : "The receipt does not stand";
+  const fault = verdict.resaved ? "The receipt was saved again" : "The receipt is not valid";
+  const title = verdict.valid ? "The receipt is valid" : fault;
   const shown = make("div", "", make("h2", title), make("p", verdict.says));
-  shown.className = verdict.stands ? "verdict stands" : "verdict fails";
+  shown.className = verdict.valid ? "verdict valid" : "verdict fails";
   shown.append(
     makeList("What was checked", verdict.findings),
     makeList("What is wrong", verdict.failures),
@@ -53,10 +54,10 @@ async function readPart(form, name) {
 async function check(form) {
   const place = document.querySelector("[data-verdict]");
   try {
-    const schema = JSON.parse(document.getElementById("receipt-schema").textContent);
+    const rules = JSON.parse(document.getElementById("receipt-rules").textContent);
     const receipt = await readPart(form, "receipt");
     const pem = new TextDecoder().decode(await readPart(form, "keys"));
-    show(place, await checkReceipt(receipt, pem, schema));
+    show(place, await checkReceipt(receipt, pem, rules));
   } catch (error) {
     const old = error.name === "NotSupportedError" || !globalThis.crypto?.subtle;
     const advice = "this browser cannot check Ed25519 signatures; run expunge verify instead";
