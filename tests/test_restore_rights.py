@@ -18,33 +18,34 @@ from expunge.registry import (
     Request,
     rebuild_journal,
 )
-from tests.apart import (
+from expunge.rights import Identifier
+from tests.registries import (
     HELD,
     IN_USE,
     RESTRICTED,
-    aside_keys,
-    features_of,
-    open_apart,
-    require_fitted_to,
-    rows_of,
-    where,
-)
-from tests.registries import (
+    accepted_in_journal,
     ask,
     back_up,
     by_name,
     data,
     estimator,
+    features_of,
     hold,
+    journal_of,
+    keys_apart,
+    open_apart,
     registry_at,
     require_consistent,
+    require_fitted_to,
     require_retrained,
+    rows_of,
     set_clock,
     today,
+    where,
 )
 
 PERSON, OTHER, THIRD = "person 3", "person 5", "person 7"
-UNTIL = today() + timedelta(days=30)
+UNTIL = today() + timedelta(days=20)  # so soon that the clock is believed
 
 
 def new_rows(name: str = PERSON) -> dict[str, NewRows]:
@@ -114,14 +115,9 @@ STORIES: dict[str, tuple[list[Step], list[Step], dict[str, str]]] = {
 
 def statuses(registry: Registry) -> dict[str, Any]:
     """Return all requests as an operator sees them, with receipts."""
-    ids = {
-        one["id"]
-        for _, line in registry._context.journal.read(0)
-        for one in line.get("accepted", ())
-    }
     return {
         id_: (registry.requests.status(id_), registry.requests.receipt(id_))
-        for id_ in ids
+        for id_ in accepted_in_journal(registry)
     }
 
 
@@ -352,7 +348,7 @@ class TestDamagedJournals:
 def kinds_of(registry: Registry) -> set[str]:
     """Return what the lines of a journal are about."""
     words = ("accepted", "receipts", "cancelled", "shipped", "withdrawn")
-    lines = [line for _, line in registry._context.journal.read(0)]
+    lines = journal_of(registry)
     return {word for line in lines for word in words if line.get(word)}
 
 
@@ -360,9 +356,56 @@ def test_a_backup_of_keys_opens_nothing_that_was_erased(tmp_path: Path) -> None:
     """What was sealed apart when the backup was taken has another key since."""
     with registry_at(tmp_path / "registry") as registry:
         restrict(registry)
-        keys = aside_keys(registry, "all")
+        keys = keys_apart(registry, "all")
         ask(registry, "restrict", OTHER)
         ask(registry, "erase", PERSON)
-        same = np.all(aside_keys(registry, "all")[: len(keys)] == keys, axis=1)
-        assert not same.any()
+        assert keys and keys_apart(registry, "all").isdisjoint(keys)
         assert np.array_equal(open_apart(registry, OTHER), features_of(OTHER))
+
+
+class TestLosses:
+    """What came after the backup, and is in the database alone, is told."""
+
+    def test_nothing_is_lost(self, registry: Registry, tmp_path: Path) -> None:
+        ask(registry, "rectify", PERSON, rows=new_rows())
+        self.add(registry)
+        backup = back_up(registry, tmp_path / "backup")
+        ask(registry, "erase", OTHER)
+        registry.close()
+        with backup.restore() as again:
+            assert not again.losses
+
+    def test_everything_is_lost(self, registry: Registry, tmp_path: Path) -> None:
+        self.add(registry)
+        backup = back_up(registry, tmp_path / "backup")
+        done = Request((PERSON,), right="rectify", rows=new_rows())
+        registry.requests.accept([done])
+        registry.requests.apply()
+        waits = Request((PERSON,), right="rectify", rows=new_rows())
+        cancelled = Request((PERSON,), right="rectify", rows=new_rows())
+        registry.requests.accept([waits, cancelled])
+        registry.requests.cancel(cancelled.request)
+        self.add(registry)
+        token, _ = registry.access.create("desk", ["request"])
+        gone, _ = registry.access.create("desk", ["request"])
+        registry.access.revoke(gone.id)
+        # Of a number that changed hands: it leads to whom it was taken from again.
+        former = Identifier("email", "new0@example.org")
+        assert registry.aliases.remove([former]) == 1
+        registry.close()
+        with backup.restore() as again:
+            found = again.losses
+            assert found.rectifications == (done.request, waits.request)
+            assert found.additions == {"all": 1}
+            assert found.tokens == (token.id,)
+            assert found.n_aliases == 1
+            assert found.n_returned == 1
+            assert again.aliases.find([former])
+            require_consistent(again)
+
+    def add(self, registry: Registry) -> None:
+        (new,) = new_rows().values()
+        n = registry.aliases.count()
+        who = f"new {n}"
+        registry.add("all", new.X, new.y, subjects=[who] * len(new.y))
+        registry.aliases.add([(who, Identifier("email", f"new{n}@example.org"))])

@@ -127,7 +127,7 @@ def _require_ledger(connection: Connection) -> None:
         verdict = check_export(
             ledger_table.export_lines(connection), ledger.keys.to_pem()
         )
-        if not verdict.stands:
+        if not verdict.valid:
             raise LedgerCorrupt(verdict.says)
     for text, digest in releases_table.read_all_certificates(connection):
         if Certificate.from_json(text).digest() != digest:

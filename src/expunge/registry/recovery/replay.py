@@ -282,7 +282,9 @@ def _missing_lines(
     if new:
         found = requests_table.find_requests(connection, new)
         tags = requests_table.read_tags(connection, new)
-        yield {"accepted": [request_line(found[id_], tags[id_]) for id_ in new]}
+        near = requests_table.read_tags(connection, new, near=True)
+        asked = [request_line(found[id_], tags[id_], near=near[id_]) for id_ in new]
+        yield {"accepted": asked}
     stated = {
         read_entry(line[STATEMENT][0]).sequence for line in lines if STATEMENT in line
     }

@@ -82,6 +82,7 @@ from .backup import (
     require_sound_backup,
     stage_backup,
 )
+from .losses import Losses, find_losses
 
 STEPS = 4
 
@@ -129,6 +130,8 @@ class Continuation(Private):
     lost, again
         Releases that the store lacks, and what moves the rows of people who are in it
         as they were, by name.
+    losses
+        What cannot come back.
     """
 
     taken: str
@@ -138,6 +141,7 @@ class Continuation(Private):
     removed: frozenset[str]
     lost: Lost
     again: Mapping[str, Move]
+    losses: Losses
 
     @property
     def moved(self) -> list[str]:
@@ -160,10 +164,11 @@ class Continuation(Private):
 
 def restore_registry(
     context: Context, backup: Path, *, on_progress: OnProgress
-) -> None:
+) -> Losses:
     """Put the store back from a backup and bring it up to date with the journal.
 
-    A backup that does not fit the journal is refused before anything is replaced.
+    Returns what cannot come back. A backup that does not fit the journal is refused
+    before anything is replaced.
     """
     keys = backup / "keys" / "vault.json"
     require_parts(context, backup)
@@ -202,6 +207,7 @@ def restore_registry(
             context.destroy_old_checkpoints()
             recover(context, WAIT)  # what was accepted meanwhile, too
         on_progress(n_steps, n_steps)
+    return ahead.losses
 
 
 @contextmanager
@@ -245,9 +251,52 @@ def _read_continuation(context: Context) -> Continuation:
         _require_fitted_models(connection, statements, removed=removed)
         lost = _lost_releases(connection, statements)
         # Only now: with the backup of another registry it is not the journal's fault.
-        context.journal.require(read_mark(connection))
+        mark = read_mark(connection)
+        context.journal.require(mark)
+        rectified = _find_rectified(connection, missing, statements=statements)
     again = _find_returned(context, missing)
-    return Continuation(taken, ledger, missing, statements, removed, lost, again)
+    losses = find_losses(
+        lines,
+        known=mark,
+        rebuilt=mark.epoch != context.journal.read_epoch(),
+        rectified=rectified,
+    )
+    return Continuation(
+        taken, ledger, missing, statements, removed, lost, again, losses
+    )
+
+
+def _find_rectified(
+    connection: Connection, missing: MissingLines, *, statements: Sequence[Statement]
+) -> list[str]:
+    """Return the rectifications whose new rows the store does not have.
+
+    Those that were answered since, and those that were accepted since and wait.
+    """
+    outcomes = {
+        one.entry.request: one.entry.outcome
+        for statement in statements
+        for one in statement.receipts
+    }
+    there = requests_table.find_requests(
+        connection, sorted({*missing.accepted, *outcomes})
+    )
+    ended = {
+        line["cancelled"]["request"] for line in missing.others if "cancelled" in line
+    }
+    found = []
+    for id_ in dict.fromkeys((*outcomes, *missing.accepted)):
+        if id_ in there:
+            right, stage = there[id_].right, there[id_].stage
+            is_lost = id_ in outcomes and stage == requests_table.ACCEPTED
+        elif id_ in missing.accepted:
+            right, is_lost = missing.accepted[id_][-1]["right"], id_ not in ended
+        else:
+            continue  # nothing tells what it was, which is refused elsewhere
+        changed = outcomes.get(id_, "done") in ("done", "partly")
+        if right == "rectify" and is_lost and changed:
+            found.append(id_)
+    return found
 
 
 def _require_known_head(context: Context, ahead: Continuation, *, head: str) -> None:
