@@ -10,21 +10,15 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from importlib import import_module
 from io import StringIO
 from pathlib import Path, PurePosixPath
-from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from benchmarks.data import DataNotFound
-from benchmarks.experiments.run import Outcome, Request
-from benchmarks.experiments.settings import WORDS
-from benchmarks.report import Section, Table, Target
 from expunge import __version__, exceptions
-from expunge.cli import common, demo
+from expunge.cli import common
 from expunge.cli.app import COMMANDS, MODULES, app, build_command, import_command
 from expunge.cli.common import (
     CODES,
@@ -40,7 +34,6 @@ from expunge.cli.common import (
     explain,
     find_exit_code,
 )
-from expunge.display.progress import OnNamedProgress
 from expunge.exceptions import ExpungeError, MissingExtra
 from expunge.ledger import UnusableKey
 from tests.cli_page import PAGE as MANUAL
@@ -49,127 +42,46 @@ from tests.house import Source
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/bench.md").read_text()
-RUN = Callable[[Request, OnNamedProgress], Outcome]
 
 
-def found(request: Request, watch: OnNamedProgress) -> Outcome:
-    """Return an outcome with one target missed."""
-    watch("a piece", 0, 1)
-    table = Table(("setting", "asked"), [(request.word, request.scale)])
-    section = Section("Found", [table], [Target("RT / IJ", 5.0, low=10.0)])
-    return Outcome([section], [], [request.out / "report.html"])
+def call_failing(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, *options: str
+) -> Result:
+    """Run the demo, which fails."""
 
+    def fail(*_: object, **__: object) -> None:
+        raise error
 
-@pytest.fixture
-def call(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., "SimpleNamespace"]:
-    """Return a function that runs the command with experiments of our own."""
-
-    def call(*options: str, run: RUN = found) -> SimpleNamespace:
-        fake = SimpleNamespace(Request=Request, run=run)
-        monkeypatch.setattr(demo, "import_experiments", lambda: fake)
-        done = CliRunner().invoke(app, ["bench", *options, "--out", str(tmp_path)])
-        return SimpleNamespace(
-            code=done.exit_code,
-            out=done.stdout,
-            err=done.stderr,
-            error=done.exception,
-        )
-
-    return call
-
-
-Call = Callable[..., SimpleNamespace]
-
-
-def test_tables_and_verdict_are_printed(call: Call) -> None:
-    done = call("mnist", "--full")
-    assert done.code == 0
-    for part in ("mnist     full", "report.html", "0 of 1 targets reached; MISSED"):
-        assert part in done.out
-
-
-def test_quick_is_the_default(call: Call) -> None:
-    assert "mnist    quick" in call("mnist").out
-
-
-def test_json_is_all_that_is_printed(call: Call) -> None:
-    done = call("all", "--json", "--seed", "7")
-    raw = json.loads(done.out)
-    assert raw["targets"] == [{"name": "RT / IJ", "value": 5.0, "reached": False}]
-
-
-def test_options_reach_the_experiments(call: Call, tmp_path: Path) -> None:
-    asked: list[Request] = []
-
-    def run(request: Request, watch: OnNamedProgress) -> Outcome:
-        asked.append(request)
-        return found(request, watch)
-
-    call("svhn", "--no-resume", "--seed", "7", "--data-dir", str(tmp_path), run=run)
-    (request,) = asked
-    assert request == Request("svhn", "quick", tmp_path, tmp_path, 7, resume=False)
-
-
-def test_missing_data_are_named_without_a_traceback(call: Call) -> None:
-    def run(request: Request, watch: OnNamedProgress) -> Outcome:
-        raise DataNotFound("mnist/x.gz is wanted")
-
-    done = call("mnist", run=run)
-    assert done.code == DATA_MISSING
-    assert "expunge: mnist/x.gz is wanted" in done.err
-    assert "Traceback" not in done.err
-    shown = call("mnist", "--debug", run=run)
-    assert isinstance(shown.error, Exception)
-    assert isinstance(shown.error.__cause__, DataNotFound)
-
-
-def test_part_that_could_not_run_is_reported(call: Call) -> None:
-    def run(request: Request, watch: OnNamedProgress) -> Outcome:
-        return Outcome([], ["svhn-dp: torch is not installed"], [])
-
-    done = call("all", run=run)
-    assert done.code == DATA_MISSING
-    assert "not run: svhn-dp" in done.err
+    monkeypatch.setattr("expunge.demo.run.run_demo", fail)
+    return CliRunner().invoke(app, ["demo", *options])
 
 
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
+        (FileNotFoundError("x.gz is wanted"), DATA_MISSING, "expunge: x.gz is wanted"),
         (MissingExtra("plots need matplotlib"), NOT_INSTALLED, "need matplotlib"),
         (KeyboardInterrupt(), INTERRUPTED, "finished work is kept"),
         (ZeroDivisionError("oh"), UNEXPECTED, "ZeroDivisionError: oh"),
     ],
 )
 def test_failures_end_in_their_codes(
-    call: Call, error: BaseException, code: int, said: str
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
-    def run(request: Request, watch: OnNamedProgress) -> Outcome:
-        raise error
-
-    done = call("mnist", run=run)
-    assert done.code == code
-    assert said in done.err
+    done = call_failing(monkeypatch, error)
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr or code == UNEXPECTED
 
 
-def test_wrong_word_is_a_usage_error(call: Call) -> None:
-    assert call("cifar").code == 2
-    assert call("mnist", "--seed", "-1").code == 2
+def test_debug_shows_the_error_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ExpungeError("it cannot be")
+    assert call_failing(monkeypatch, error, "--debug").exception is error
 
 
-def test_bench_outside_a_checkout_says_so(tmp_path: Path) -> None:
-    with pytest.raises(CommandFailed, match="needs a checkout") as failure:
-        demo.import_experiments(tmp_path)
-    assert failure.value.code == NOT_INSTALLED
-
-
-def test_checkout_has_experiments() -> None:
-    assert demo.import_experiments().Request is Request
-
-
-def test_settings_are_those_of_the_experiments() -> None:
-    assert [word.value for word in demo.BenchSetting] == list(WORDS)
+def test_wrong_word_is_a_usage_error() -> None:
+    for words in (["bench"], ["demo", "--seed", "-1"]):
+        assert CliRunner().invoke(app, words).exit_code == 2
 
 
 def loaded(module: str, heavy: list[str]) -> str:
@@ -237,17 +149,6 @@ def test_a_service_accepts_without_what_fits_and_files_need() -> None:
 def test_files_are_read_without_fitting_libraries(module: str) -> None:
     heavy = ["sklearn", "pandas", "pyarrow", "sqlalchemy"]
     assert loaded(f"expunge.{module}", heavy) == "[]"
-
-
-def test_page_documents_every_option_and_exit_code() -> None:
-    done = CliRunner().invoke(app, ["bench", "--help"])
-    assert done.exit_code == 0
-    options = ("--full", "--quick", "--data-dir", "--out", "--seed", "--no-resume")
-    for option in (*options, "--json", "--debug"):
-        assert f"`{option}`" in PAGE
-        assert option in done.stdout
-    for code in (0, UNEXPECTED, 2, DATA_MISSING, NOT_INSTALLED, INTERRUPTED):
-        assert f"| {code} |" in PAGE
 
 
 class TestExitCodes:
@@ -344,8 +245,7 @@ except MissingExtra as error:
 
 def test_all_extras_are_listed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    # bench is for those who have a checkout, which says so itself.
-    assert {*project["optional-dependencies"]} == {*exceptions.EXTRAS, "bench"}
+    assert {*project["optional-dependencies"]} == {*exceptions.EXTRAS}
 
 
 def test_every_import_of_an_optional_package_names_its_extra() -> None:
@@ -368,6 +268,7 @@ def test_every_import_of_an_optional_package_names_its_extra() -> None:
             for node in ast.walk(source.tree)
             if (isinstance(node, ast.With) and "needing(" in ast.unparse(node.items[0]))
             or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+            or (isinstance(node, ast.If) and "sys.modules" in ast.unparse(node.test))
             or isinstance(node, ast.Try)
             for line in range(node.lineno, (node.end_lineno or 0) + 1)
         }
@@ -440,6 +341,8 @@ class TestUsage:
         ("words", "said"),
         [
             (["forgt"], "no such command 'forgt'. Did you mean 'forget'?"),
+            (["plan", "churn"], "plan is gone; call expunge advise TABLE"),
+            (["plan"], "plan is gone; call expunge advise TABLE"),
             (["verify", "x", "--kee", "y"], "no such option: --kee"),
             (["fit", "churn"], "missing argument"),
             (["rotate", "salt"], "for 'KEY': 'salt' is not one of"),

@@ -4,6 +4,7 @@
 What cannot be done exactly as scikit-learn does it is refused with one line.
 """
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,17 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from expunge import Budget, LinearRegression
+from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.exceptions import InvalidInput, Unsupported
-from expunge.linear_model.snapshots import public_model
+from expunge.linear_model.base import private_model, public_model
+from expunge.linear_model.rows import refuse_missing_dates
+from expunge.preprocessing.columns import (
+    as_frame,
+    find_categories,
+    take_column,
+    take_rows,
+    to_numbers,
+)
 
 N_ROWS = 24
 
@@ -260,9 +269,9 @@ def test_what_cannot_be_promised_is_refused() -> None:
         clone(scaled).set_params(budget=budget).fit(X, y)
     with pytest.raises(Unsupported, match="dense rows"):
         clone(scaled).fit(sparse.csr_array(X), y)
-    for mechanism in ("jackknife", "rescaled"):
-        with pytest.raises(InvalidInput, match="only 'newton' can follow"):
-            clone(scaled).set_params(mechanism=mechanism, keep_data=False).fit(X, y)
+    stale = clone(scaled).set_params(mechanism="jackknife", keep_data=False)
+    with pytest.raises(InvalidInput, match="only 'newton' can follow"):
+        stale.fit(X, y)
 
 
 def test_unknown_categories_at_prediction() -> None:
@@ -300,5 +309,124 @@ def test_columns_are_found_as_they_were_fitted() -> None:
     with pytest.raises(ValueError, match="features"):
         bare.predict(table.to_numpy()[:, :1])
     twice = pd.concat([table["age"], table["age"]], axis=1)
-    with pytest.raises(InvalidInput, match="two columns named 'age'"):
+    with pytest.raises(InvalidInput, match="columns of one name"):
         clone(model).fit(twice, y)
+
+
+TIMES = np.array(["2020-01-01", "NaT", "2020-03-01", "2021-01-01"], "datetime64[ns]")
+DATED: dict[str, Any] = {
+    "array": TIMES.reshape(-1, 1),
+    "days": TIMES.astype("datetime64[D]").reshape(-1, 1),
+    "differences": (TIMES - TIMES[0]).reshape(-1, 1),
+    "frame": pd.DataFrame({"when": TIMES}),
+    "frame of differences": pd.DataFrame({"when": TIMES - TIMES[0]}),
+    "frame in UTC": pd.DataFrame({"when": pd.Series(TIMES).dt.tz_localize("UTC")}),
+    "arrow": import_module("pyarrow").table({"when": TIMES}),
+    "objects": np.array([[1.0], [np.datetime64("NaT")], [3.0], [4.0]], dtype=object),
+}
+
+
+@pytest.mark.parametrize("name", DATED)
+def test_a_missing_date_is_a_gap_and_no_number(name: str) -> None:
+    X, y = DATED[name], [0, 1, 0, 1]
+    steps = make_pipeline(SimpleImputer(), StandardScaler())
+    model = LogisticRegression(preprocessing=steps, alpha=0.1).fit(X, y)
+    features = private_model(model).remaining_rows().X[:, 0]  # type: ignore[union-attr]
+    assert features[1] == pytest.approx(0.0, abs=1e-9)  # filled with the mean
+    assert np.abs(features).max() < 2.0
+    assert np.abs(model.decision_function(X)).max() < 10.0
+    with pytest.raises(InvalidInput, match="missing value"):
+        LogisticRegression(preprocessing=StandardScaler()).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+@pytest.mark.parametrize("name", sorted({*DATED} - {"arrow"}))  # scikit-learn has none
+def test_a_missing_date_is_refused_where_nothing_fills_it(kind: Any, name: str) -> None:
+    X, y = DATED[name], [0, 1, 0, 1]
+    with pytest.raises(InvalidInput, match="missing date"):
+        kind(alpha=0.1).fit(X, y)
+    if kind is LogisticRegression:
+        with pytest.raises(InvalidInput, match="missing date"):
+            kind(alpha=0.1, class_weight="balanced").fit(X, y)
+    there = [0, 2, 3]
+    known = X.iloc[there] if hasattr(X, "iloc") else X[there]
+    model = kind(alpha=0.1).fit(known, [0, 1, 0])
+    with pytest.raises(InvalidInput, match="missing date"):
+        model.predict(X)
+    with pytest.raises(InvalidInput, match="missing date"):
+        model.add(X, y)
+    with pytest.raises(InvalidInput, match="missing date"):
+        model.forget(X=X, y=y)
+
+
+def test_the_lowest_integer_is_a_number() -> None:
+    lowest = np.array([-(2**63), 5])
+    np.testing.assert_array_equal(to_numbers(lowest, 0), lowest.astype(float))
+    for X in (lowest.reshape(-1, 1), lowest.reshape(-1, 1).tolist()):
+        refuse_missing_dates(X, lowest.reshape(-1, 1).astype(float))
+
+
+def test_a_missing_date_is_no_target() -> None:
+    X, days = np.eye(4), [1, 2, 3, 4]
+    for y in (TIMES, TIMES - TIMES[0], np.array([TIMES, TIMES]).T):
+        with pytest.raises(InvalidInput, match="y has a missing date"):
+            LinearRegression(alpha=0.1).fit(X, y)
+        with pytest.raises(InvalidInput, match="y has a missing date"):
+            LinearRegression(alpha=0.1, preprocessing=StandardScaler()).fit(X, y)
+    model = LinearRegression(alpha=0.1).fit(X, days)
+    with pytest.raises(InvalidInput, match="y has a missing date"):
+        model.add(X, TIMES)
+
+
+def _frames() -> dict[str, Any]:
+    """Return one table as pandas, polars and pyarrow have it."""
+    pa: Any = import_module("pyarrow")
+    table = pa.table(
+        {
+            "whole": pa.array([3, None, 1, 3]),
+            "half": pa.array([0.5, None, -0.0, 2.0], pa.float32()),
+            "truth": pa.array([True, None, False, True]),
+            "day": pa.array([3, None, 5, 7], pa.timestamp("ms")),
+            "word": pa.array(["b", None, "a", "b"]),
+            "numbered": pa.array(["b", None, "a", "b"]).dictionary_encode(),
+        }
+    )
+    polars: Any = import_module("polars")
+    plain: Any = table.to_pandas()
+    nullable = plain.convert_dtypes().astype({"numbered": "category"})
+    return {
+        "pandas": plain,
+        "pandas with NA": nullable,
+        "pandas of Arrow": table.to_pandas(types_mapper=pd.ArrowDtype),
+        "polars": polars.from_arrow(table),
+        "pyarrow": table,
+    }
+
+
+@pytest.mark.parametrize("name", _frames())
+def test_a_table_reads_the_same_whoever_made_it(name: str) -> None:
+    X = _frames()[name]
+    for source, expected in (
+        ("whole", [3.0, np.nan, 1.0, 3.0]),
+        ("half", [0.5, np.nan, 0.0, 2.0]),
+        ("truth", [1.0, np.nan, 0.0, 1.0]),
+        ("day", [3.0, np.nan, 5.0, 7.0]),
+        (1, [0.5, np.nan, 0.0, 2.0]),
+    ):
+        found = to_numbers(take_column(X, source), source)
+        np.testing.assert_array_equal(found, expected)
+        assert not np.signbit(found[2])
+    for source in ("word", "numbered", "whole", "truth"):
+        keys, places = find_categories(take_column(X, source), source)
+        there = {"whole": [3, None, 1, 3], "truth": [True, None, False, True]}
+        read = [keys[place] for place in places]
+        assert read == there.get(source, ["b", None, "a", "b"])
+        assert keys[-1] is None
+    assert as_frame(X).columns[0] == "whole"
+    some = take_rows(X, np.array([3, 0]))
+    assert type(some) is type(X)
+    np.testing.assert_array_equal(take_column(some, "half"), [2.0, 0.5])
+    column = X["half"]
+    assert list(take_rows(column, np.array([2, 3])).to_numpy()) == [0.0, 2.0]
+    with pytest.raises(InvalidInput, match="no column 'age'; it has 'whole', 'half'"):
+        take_column(X, "age")

@@ -21,7 +21,7 @@ from expunge.tables import Schema
 from expunge.tables.training import guess_task
 from tests.calling import N_PEOPLE, call, copied, make_registry, person, whole
 from tests.cli_page import PAGE as MANUAL
-from tests.older import make_older
+from tests.registries import make_older
 
 REQUEST = "0123456789abcdef" * 2
 
@@ -100,7 +100,7 @@ class TestInit:
 
     def test_upgrade_is_said(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
-            make_older(registry._context.store, "0001")
+            make_older(registry, "0001")
         done = call("init")
         assert done.code == DONE
         assert done.out == f"the tables of {folder} are upgraded\n"
@@ -312,7 +312,7 @@ def test_forgotten_people_are_readmitted_only_on_request(
     assert "78 of 39 people" in left.words
     other = ("fit", "other", *fit[2:], "--without-forgotten", "--json", "-r", place)
     told = call(*other).json
-    assert told["left_out"] == {"n_rows": 2, "n_people": 1}
+    assert told["left_out"] == {"n_rows": 2, "n_people": 1, "n_merged": 0}
     assert told["n_rows"] == 78
     assert call(*fit, "--replace", "--readmit", "-r", place).code == 0
 

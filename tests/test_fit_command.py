@@ -176,7 +176,7 @@ def test_search_is_declared(table: Path) -> None:
     assert call("forget", "patient-0001").code == DONE
     models = {one["name"]: one for one in call("status", "--json").json["models"]}
     assert models["chosen"]["certificate"]["selection"] == "not covered"
-    assert models["chosen"]["certificate"]["status"] == "radius-only"
+    assert models["chosen"]["certificate"]["status"] == "no promise"
     assert models["churn"]["certificate"]["status"] == "certified"
 
 

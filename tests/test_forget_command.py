@@ -2,9 +2,9 @@
 """``expunge forget``: requests, receipts, and words for the operator."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +15,9 @@ from expunge.cli.common import (
     DATA_MISSING,
     DONE,
     INTERRUPTED,
+    LATE,
+    PARTLY,
+    REFUSED,
     SPENT,
     STORE_FAILED,
     UNKNOWN,
@@ -23,9 +26,9 @@ from expunge.cli.common import (
 from expunge.core.values import dumps
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
-from expunge.registry import Registry, Request
-from expunge.registry.requests import RegistryRequests
+from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, person, whole
+from tests.registries import after, before_each, today, working
 
 REQUEST = "0123456789abcdef" * 2
 
@@ -140,7 +143,8 @@ class TestForget:
         assert done.code == UNKNOWN
         assert "1 any number churn 1 3 dose" in done.words
         assert "2 people, in no model: 1 id not known here; nothing" in done.err
-        assert "in no model: 1 id not known here ('Ada'); nothing" in done.err
+        told = "in no model: 1 id not known here ('Ada'), looked for as id; nothing"
+        assert told in done.err
         skipped = call(
             "forget", person(1), "Ada", "--dry-run", "--skip-unknown", "--json"
         )
@@ -168,7 +172,9 @@ class TestForget:
         done = call("forget", "--from", "ids.txt", "--json")
         error = json.loads(done.err)
         assert error["code"] == UNKNOWN
-        told = "5 ids not known here ('x0', 'x1', 'x2' and 2 more); nothing was accept"
+        told = (
+            "5 ids not known here ('x0', 'x1', 'x2' and 2 more), looked for as id; no"
+        )
         assert told in error["error"]
         assert unchanged()
 
@@ -260,7 +266,7 @@ class TestForget:
         assert unchanged()
 
     def test_busy_keeps_accepted_requests(self, folder: Path) -> None:
-        with Registry.open(folder) as other, other._context.hold_lock(0.0):
+        with Registry.open(folder) as other, working(other):
             done = call("forget", person(1), "--wait", "0", "--request", REQUEST)
             assert done.code == BUSY
             assert f"request {REQUEST} is accepted and kept" in done.err
@@ -287,18 +293,20 @@ class TestForget:
 
     def test_reason_is_said_in_words(self, folder: Path) -> None:
         done = call("request", "lift", person(1), "--request", REQUEST)
-        assert done.code == DONE
+        assert done.code == REFUSED
         why = "refused (nothing of the person was restricted)"
-        assert done.err == f"lift, 1 person: {why}; no model changed\n"
+        assert done.err.startswith(f"lift, 1 person: {why}; no model changed\n")
         assert f"outcome    {why}\n" in call("status", "--request", REQUEST).out
         held = ("--reason", "legal-claims", "--until", "2999-01-01")
         assert call("request", "hold", person(2), *held).code == DONE
         done = call("forget", person(2))
         why = "partly (rows of the person are kept sealed under a legal hold)"
-        assert done.err == f"erase, 1 person: {why}; no model changed\n"
+        assert done.code == PARTLY
+        assert done.err.startswith(f"erase, 1 person: {why}; no model changed\n")
         Path("two.txt").write_text(f"{person(2)}\n{person(3)}\n")
         done = call("request", "object", "--from", "two.txt")
-        assert done.err == f"object, 2 people: 1 done, 1 {why}; 2 models changed\n"
+        said = f"object, 2 people: 1 done, 1 {why}; 2 models changed\n"
+        assert done.code == PARTLY and done.err.startswith(said)
 
     def test_erasure_of_sealed_rows_changes_no_model(self, folder: Path) -> None:
         assert call("request", "restrict", person(1)).code == DONE
@@ -327,41 +335,29 @@ class TestForget:
     def test_failure_names_what_is_kept_and_what_is_not(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        accept = RegistryRequests.accept
-
-        def full(
-            kept: RegistryRequests, asked: Sequence[Request], **given: bool
-        ) -> object:
+        def fill() -> None:
             with Registry.open(folder) as registry:
                 if registry.status().n_requests:
                     raise StoreFailed("no room is left; make room")
-            return accept(kept, asked, **given)
 
-        monkeypatch.setattr(RegistryRequests, "accept", full)
         monkeypatch.setattr(
             answering, "split_into_batches", lambda asked: split_into_batches(asked, 2)
         )
         Path("ids.txt").write_text("\n".join(map(person, range(5))))
-        done = call("forget", "--from", "ids.txt")
+        with before_each("sending requests", fill):
+            done = call("forget", "--from", "ids.txt")
         assert done.code == STORE_FAILED
         for part in ("no room is left", "2 requests are accepted and kept"):
             assert part in done.err
         assert "3 requests were not accepted, send them again" in done.err
         assert call("forget", "--pending", "--json").json == {"n_completed": 2}
 
-    def test_failed_request_of_others_does_not_hold_up_ours(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        apply = RegistryRequests.apply
-
-        def complaining(
-            registry: RegistryRequests, *settings: Any, **more: Any
-        ) -> None:
-            apply(registry, *settings, **more)
+    def test_failed_request_of_others_does_not_hold_up_ours(self, folder: Path) -> None:
+        def complain() -> None:
             raise InvalidInput("another request cannot be applied")
 
-        monkeypatch.setattr(RegistryRequests, "apply", complaining)
-        done = call("forget", person(1))
+        with after("applying requests", complain):
+            done = call("forget", person(1))
         assert done.code == DONE
         assert Receipt.from_json(done.out.strip()).entry.n_subjects == 1
 
@@ -388,3 +384,32 @@ class TestForget:
     def test_batches_lose_nobody(self) -> None:
         assert list(split_into_batches(range(7), 3)) == [(0, 1, 2), (3, 4, 5), (6,)]
         assert list(split_into_batches([], 3)) == []
+
+
+class TestExitCodes:
+    def test_refused_partly_and_late_differ(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each with its receipt, and a line that says how many."""
+        until = str(today() + timedelta(days=9))
+        held = ("request", "hold", person(1), "--reason", "legal-claims")
+        assert call(*held, "--until", until).code == DONE
+        refused = call("request", "lift", person(1))
+        assert refused.code == REFUSED and "1 refused" in refused.err
+        assert Receipt.from_json(refused.out.strip()).entry.outcome == "refused"
+        late = call("forget", person(2), "--submitted", "2020-01-01")
+        assert late.code == LATE and "after the deadline" in late.err
+        assert Receipt.from_json(late.out.strip()).entry.outcome == "done"
+        assert call("forget", person(3)).code == DONE
+
+    def test_partly(self, folder: Path, table: Path) -> None:
+        assert call("request", "restrict", person(1)).code == DONE
+        again = ("fit", "churn", table, "--target", "outcome", "--subject", "patient")
+        done = call(*again, "--sigma", "0.5", "--replace", "--without-forgotten")
+        assert done.code == DONE, done.err
+        done = call("request", "lift", person(1))
+        assert done.code == PARTLY and "only in part" in done.err
+        assert Receipt.from_json(done.out.strip()).entry.outcome == "partly"
+
+    def test_a_stranger_ends_as_anybody_does(self, folder: Path) -> None:
+        assert call("forget", "nobody", "--answer-strangers").code == DONE

@@ -52,7 +52,6 @@ class MechanismName(StrEnum):
     auto = "auto"
     newton = "newton"
     jackknife = "jackknife"
-    rescaled = "rescaled"
     retrain = "retrain"
     matrix_free = "matrix-free"
 
@@ -331,12 +330,13 @@ def _parse_label(word: str, y: Any, *, option: str) -> Any:
 
 @dataclass(frozen=True)
 class AdviseCommand(CommonOptions, EstimatorOptions):
-    """Suggest a budget, from a table like the one you will fit.
+    """Say which sigma to take, and how many people may leave.
 
-    It tries a model like yours with more and more noise, lets people leave it, and
-    prints the budget with the most noise whose loss of accuracy you accept. Give public
-    or older data: no certificate covers a budget that was chosen from the rows of the
-    model itself.
+    It tries a model like yours with more and more noise, and lets people leave it, in
+    random orders and in the worst one. It prints the budget with the most noise whose
+    loss of accuracy you accept, and how many may leave before an answer needs the
+    remaining rows. Give public or older data: no certificate covers a budget that was
+    chosen from the rows of the model itself.
     """
 
     file: Annotated[
@@ -437,8 +437,14 @@ class AdviseCommand(CommonOptions, EstimatorOptions):
     def _print(self, advice: "Advice") -> None:
         """Print the advice, and how to follow it."""
         if self.as_json:
-            words = {"line": advice.line, "sentences": advice.sentences}
-            print_json(words | {"options": list_options(advice)} | asdict(advice))
+            found = {
+                "sigma": advice.budget.sigma,
+                "may_leave": advice.may_leave,
+                "line": advice.line,
+                "options": list_options(advice),
+                "sentences": advice.sentences,
+            }
+            print_json(found | asdict(advice))
             return
         print_text(str(advice).rstrip())
         print_note(f"To fit with it: expunge fit ... {list_options(advice)}")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``fit``, and what it did with each column of the table."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,7 @@ from .common import (
 )
 from .estimators import ModelKind, parse_classes
 from .lake import KeepRows, LakeOptions, LongFit, print_long_fit, readmit_owners
+from .models import read_columns
 
 if TYPE_CHECKING:
     from ..registry import LeftOut, ModelStatus, Registry
@@ -65,6 +67,15 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
     subject: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of ids that say whose row it is."),
+    ] = None
+    subject_kind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="What the ids are, such as email or phone: they are kept in the one "
+            "normal form of that kind, and people are found by it, raw or hashed. id: "
+            "ids are compared as they are (default, unless they are addresses).",
+        ),
     ] = None
     no_subject: Annotated[
         bool,
@@ -144,6 +155,15 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
         ),
     ] = False
 
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Ids that differ from those of forgotten people only in case, "
+            "spacing, width or zeros are other people's.",
+        ),
+    ] = False
+
     def perform(self) -> int:
         """Read the table, fit, and print what is promised and what to expect."""
         from ..tables import read_schema, read_table
@@ -157,8 +177,11 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
         written = None if self.write_schema is None else self._require_folder()
         given = None if self.schema is None else read_schema(self.schema)
         table = read_table(self.file, self._choose_roles(), schema=given)
+        self._require_kind(table)
         kind, model = self._build_model(table)
         with self.open_registry() as registry:
+            if self.no_subject and not self.exact:
+                self._require_nobody_named(registry, [self.file])
             if self.replace:
                 self.confirm(f"Replace model {self.name}, and erase its rows?")
             if self.readmit and table.subjects:
@@ -194,6 +217,8 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
 
     def _fit_long(self) -> int:
         """Fit to Parquet files that are read block by block."""
+        from ..long.parquet import find_files
+
         for option in ("schema", "write_schema", "category", "alphas", "class_weight"):
             if getattr(self, option):
                 raise InvalidInput(
@@ -208,6 +233,8 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
             self.name, self.files, columns, self.drop or (), self.classes, self
         )
         with self.open_registry() as registry, asked.open_table() as table:
+            if self.no_subject and not self.exact:
+                self._require_nobody_named(registry, find_files(self.files))
             kind, model = asked.build_model(table)
             if self.replace:
                 self.confirm(f"Replace model {self.name}, and erase its rows?")
@@ -220,12 +247,53 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
                 replace=self.replace,
                 search=self.tuned_by,
                 without_forgotten=self.without_forgotten,
+                subject_kind=self.subject_kind or "id",
+                exact=self.exact,
             )
             fitted = {one.name: one for one in registry.status().models}[self.name]
             n_rows = len(table)
         print_long_fit(fitted, asked, kind=kind, n_rows=n_rows, left_out=left_out)
         warn_of_last_release(fitted)
         return DONE
+
+    def _require_nobody_named(
+        self, registry: "Registry", files: Sequence[Path]
+    ) -> None:
+        """Refuse tables without owners, if a column names people who left."""
+        from ..tables.people import read_possible_ids
+
+        kept = (read_columns(registry, one.name) for one in registry.status().models)
+        known = {one.subject for one in kept if one is not None and one.subject}
+        for file in files:
+            for column, ids in read_possible_ids(file, self.target, known=known):
+                back = registry.requests.find_forgotten(ids, near=True) if ids else ()
+                if back:
+                    people = format_count(len(back), "person", plural="people")
+                    raise InvalidInput(
+                        f"--no-subject, and column {column!r} of {file} names {people} "
+                        "who were forgotten: their rows would come back; give "
+                        f"--subject {column!r} --without-forgotten, or --exact if the "
+                        "column does not say whose row it is"
+                    )
+
+    def _require_kind(self, table: "TrainingTable") -> None:
+        """Raise if ids are addresses, and nobody said whether they are just ids.
+
+        Hashes of such ids, which nothing tells from a stranger's, would find nobody.
+        """
+        from ..rights.identifiers import ADDRESSES, normal_form
+
+        if self.subject_kind is not None or not table.subjects:
+            return
+        ids = dict.fromkeys(table.subjects)
+        for kind in ADDRESSES:
+            if all(normal_form(kind, one) is not None for one in ids):
+                raise InvalidInput(
+                    f"column {self.subject!r} of {self.file} has nothing but values of "
+                    f"kind {kind}: give --subject-kind {kind}, and people are found by "
+                    "any spelling of theirs, raw or hashed; or --subject-kind id, if "
+                    "ids are compared as they are"
+                )
 
     def _fit(
         self, registry: "Registry", model: Any, *, table: "TrainingTable"
@@ -244,10 +312,27 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
                 sample_weight=table.weight,
                 search=self.tuned_by,
                 without_forgotten=self.without_forgotten,
+                subject_kind=self.subject_kind or "id",
+                exact=self.exact,
+                columns=self._describe_columns(table),
             )
         except ForgottenInData as error:
             advice = "state with --readmit that they came back"
             raise explain_forgotten(error, table, advice=advice) from None
+
+    def _describe_columns(self, table: "TrainingTable") -> str:
+        """Return what later tables for the model must look like."""
+        from ..tables.schema import LEFT_OUT, TableSchema, make_column
+
+        described = table.schema
+        known = {one.name for one in described.columns}
+        dropped = [
+            make_column(name, LEFT_OUT, why="as you asked")
+            for name in self.drop or ()
+            if name not in known
+        ]
+        whole = replace(described, columns=(*described.columns, *dropped))
+        return TableSchema(whole, self.subject, self.weight).to_json()
 
     def _choose_roles(self) -> "Roles":
         """Return what columns are, beside features."""
@@ -381,6 +466,11 @@ class FitReport:
             rows = format_count(n_left, "row")
             target = self.table.schema.target
             print_note(f"left out: {rows} without a target, column {target!r}")
+        if self.left_out.n_merged:
+            n = format_count(self.left_out.n_merged, "id")
+            print_note(
+                f"merged: {n} that other ids are spellings of, by the kind of the ids"
+            )
         if self.left_out.n_rows:
             rows = format_count(self.left_out.n_rows, "row")
             n_people = self.left_out.n_people

@@ -16,6 +16,7 @@ from .common import (
     ConfirmOptions,
     RegistryOptions,
     describe_promise,
+    explain_near,
     format_count,
     format_pairs,
     model_to_json,
@@ -168,7 +169,7 @@ class LongFit:
             raise InvalidInput(
                 f"the files hold {rows} of {people} who were forgotten; a fit would "
                 "bring them back: leave them out with --without-forgotten, or state "
-                "with --readmit that they came back"
+                f"with --readmit that they came back{explain_near(error)}"
             ) from None
 
     def _choose_features(self) -> list[str] | None:

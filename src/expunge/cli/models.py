@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a model that is there: plan, release, reanchor and remove."""
+"""Commands on a model that is there: schema, release, reanchor and remove."""
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,31 +22,52 @@ from .common import (
 )
 from .status import describe_set_aside
 
+if TYPE_CHECKING:
+    from ..registry import Registry
+    from ..tables.schema import TableSchema
+
 
 @dataclass(frozen=True)
-class PlanCommand(RegistryOptions):
-    """Show how many rows may be removed under a model's budget.
+class SchemaCommand(RegistryOptions):
+    """Print the schema of a model: what the columns of its table are.
 
-    It also shows how much accuracy the noise costs. A plan reads the rows in the
-    registry, so no certificate covers a budget that you choose from it. Keep the
-    figures private.
+    It says what fit was told, or guessed, and does not change when people leave.
+    Categories and classes are in it if they were declared; what a model learns from
+    rows is not. Columns of a row are in this order, without those that are left out.
     """
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
 
     def perform(self) -> int:
-        """Plan on the rows in the registry and print the tables."""
-        from ..plan import PlanOptions
-
+        """Print what the registry keeps."""
         with self.open_registry() as registry:
-            # The note below and the table say it, so no Python warning does.
-            report = registry.models.plan(self.name, PlanOptions(silent=True))
+            kept = read_columns(registry, self.name)
+            kind = registry.models.subject_kind(self.name)
+        if kept is None:
+            raise InvalidInput(
+                f"model {self.name!r} was not fitted by expunge fit to a table in "
+                "memory, so the registry has no schema of it; look where it was fitted"
+            )
         if self.as_json:
-            print_json(asdict(report))
-        else:
-            print_note("this plan was made from the rows: keep it private")
-            print_text(report.table().rstrip())
+            roles = {"subject": kept.subject, "weight": kept.weight}
+            schema = json.loads(kept.schema.to_json())
+            about = {"model": self.name, "subject_kind": kind}
+            print_json({**about, **roles, "schema": schema})
+            return DONE
+        print_text(kept.schema.to_json().rstrip())
+        if kept.subject is not None:
+            print_note(f"ids: column {kept.subject!r}, of kind {kind}")
+        if kept.weight is not None:
+            print_note(f"weights: column {kept.weight!r}")
         return DONE
+
+
+def read_columns(registry: "Registry", name: str) -> "TableSchema | None":
+    """Return what the columns of a model's table are; None if nobody said it."""
+    from ..tables.schema import TableSchema
+
+    text = registry.models.columns(name)
+    return TableSchema.from_json(text) if text else None
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from .common import (
     print_text,
     require_file,
 )
+from .models import read_columns
 from .requests import AnswerOptions
 
 if TYPE_CHECKING:
-    from ..linear_model.snapshots import UnseenCategory
+    from ..linear_model.rows import UnseenCategory
     from ..registry import LeftOut, Registry
     from ..tables import TrainingTable
 
@@ -35,38 +36,69 @@ class TableOptions:
     """Options that say what the columns of a table with more rows are."""
 
     target: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
-    ]
-    schema: Annotated[
-        Path,
+        str | None,
         typer.Option(
-            metavar="FILE",
-            help="What each column is: the file that expunge fit wrote or was given.",
+            metavar="COLUMN",
+            help="Column that the model predicts (default: as at the fit).",
         ),
-    ]
+    ] = None
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What each column is (default: as at the fit)."
+        ),
+    ] = None
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of ids that say whose row it is (default: as at the fit).",
+        ),
+    ] = None
     weight: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column of weights; not a feature."),
+        typer.Option(
+            metavar="COLUMN", help="Column of weights (default: as at the fit)."
+        ),
     ] = None
     drop: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
     ] = None
 
-    def read_rows(self, file: Path, *, subject: str | None) -> "TrainingTable":
-        """Return the rows of a table, for a model that is fitted."""
+    def read_rows(
+        self, registry: "Registry", name: str, *, file: Path
+    ) -> "tuple[TrainingTable, str | None]":
+        """Return the rows of a table for a model, and the column of ids.
+
+        What no option says is as it was at the fit, which the registry knows.
+        """
         from ..tables import Roles, read_schema, read_table
 
         require_file(file)
-        require_file(self.schema)
+        kept = read_columns(registry, name)
+        if self.schema is not None:
+            require_file(self.schema)
+            schema = read_schema(self.schema)
+        elif kept is not None:
+            schema = kept.schema
+        else:
+            raise InvalidInput(
+                f"model {name!r} was not fitted by expunge fit to a table in memory, "
+                "so the registry does not know what its columns are; say it with "
+                "--schema"
+            )
+        subject, weight = self.subject, self.weight
+        if kept is not None:
+            subject, weight = subject or kept.subject, weight or kept.weight
         roles = Roles(
-            target=self.target,
+            target=self.target or schema.target,
             subject=subject,
-            weight=self.weight,
+            weight=weight,
             drop=tuple(self.drop or ()),
             more=True,
         )
-        return read_table(file, roles, schema=read_schema(self.schema))
+        return read_table(file, roles, schema=schema), subject
 
 
 @dataclass(frozen=True)
@@ -81,10 +113,6 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
     ]
-    subject: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of ids that say whose row it is."),
-    ] = None
     without_forgotten: Annotated[
         bool,
         typer.Option(
@@ -93,10 +121,19 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
         ),
     ] = False
 
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Ids that differ from those of forgotten people only in case, "
+            "spacing, width or zeros are other people's.",
+        ),
+    ] = False
+
     def perform(self) -> int:
         """Read the table, add its rows, and print what the model is now."""
-        table = self.read_rows(self.file, subject=self.subject)
         with self.open_registry() as registry:
+            table, _ = self.read_rows(registry, self.name, file=self.file)
             left_out = self._add(registry, table)
             found = {one.name: one for one in registry.status().models}[self.name]
         n_rows = len(table.y) - left_out.n_rows
@@ -112,7 +149,7 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
 
     def _add(self, registry: "Registry", table: "TrainingTable") -> "LeftOut":
         """Add the rows; name the lines of those that cannot be added."""
-        from ..linear_model.snapshots import UnseenCategory
+        from ..linear_model.rows import UnseenCategory
         from ..registry import ForgottenInData
 
         try:
@@ -123,6 +160,7 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
                 subjects=table.subjects,
                 sample_weight=table.weight,
                 without_forgotten=self.without_forgotten,
+                exact=self.exact,
             )
         except ForgottenInData as error:
             advice = "fit again with --readmit if they came back; nothing was changed"
@@ -137,7 +175,7 @@ class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
         owners = table.subjects
         if owners is None or not self.without_forgotten:
             return list(range(len(table.y)))
-        gone = {*registry.requests.find_forgotten(owners)}
+        gone = {*registry.requests.find_forgotten(owners, near=not self.exact)}
         return [row for row, owner in enumerate(owners) if owner not in gone]
 
 
@@ -160,7 +198,8 @@ class RectifyCommand(AnswerOptions, TableOptions):
     """Replace the rows of a person in a model by those of a table.
 
     The old rows leave and the new ones come, in one release. The table holds all rows
-    that the person should have in the model, and nobody else's.
+    that the person should have in the model, and nobody else's: its column of ids must
+    name the person in every row.
     """
 
     person: Annotated[
@@ -173,24 +212,68 @@ class RectifyCommand(AnswerOptions, TableOptions):
 
     def perform(self) -> int:
         """File the request, apply it, and hand out the receipt."""
-        from ..linear_model.snapshots import UnseenCategory
+        from ..linear_model.rows import UnseenCategory
         from ..registry import NewRows, Request
 
-        table = self.read_rows(self.file, subject=None)
-        rows = {self.name: NewRows(table.X, table.y, table.weight)}
         with self.open_registry() as registry:
+            table, subject = self.read_rows(registry, self.name, file=self.file)
+            if subject is None:
+                raise InvalidInput(
+                    "whose rows are these? name the column of ids with --subject; "
+                    "every row must be of the person whose rows are wrong"
+                )
+            rows = {self.name: NewRows(table.X, table.y, table.weight)}
             people = take_people([self.person]).resolve_aliases(registry)
+            require_owner(
+                table,
+                people.ids,
+                column=subject,
+                kind=registry.models.subject_kind(self.name),
+            )
             n_rows = format_count(len(table.y), "row")
             self.confirm(f"Replace their rows in {self.name} by {n_rows}?")
+            ids = registry.aliases.choose_holders(people.ids, [self.name])
             asked = Request(
-                people.ids,
+                tuple(one for one in ids if one in people.ids),
                 right="rectify",
                 regime=self.regime,
                 submitted=self.submitted,
                 rows=rows,
             )
             try:
-                self.answer(registry, people, asked=[self.named(asked)])
+                self.answer(
+                    registry,
+                    people,
+                    asked=[self.named(asked)],
+                    advice="check the id; to add the rows of somebody who is in no "
+                    "model, use expunge add",
+                )
             except UnseenCategory as error:
                 raise explain_category(error, table, rows=error.rows) from None
         return DONE
+
+
+def require_owner(
+    table: "TrainingTable", ids: Sequence[str], *, column: str, kind: str
+) -> None:
+    """Raise unless every row of a table is of the one person who has these ids.
+
+    An id may be spelled as its kind allows. The error quotes none: it is of others.
+    """
+    from ..rights.identifiers import ID, normal_form
+
+    assert table.file is not None and table.rows is not None
+    assert table.subjects is not None
+    strange = [
+        row
+        for row, owner in enumerate(table.subjects)
+        if (owner if kind == ID else normal_form(kind, owner)) not in ids
+    ]
+    if strange:
+        raise table.file.make_error(
+            column,
+            "an id that is not the person's",
+            rows=table.rows[strange].tolist(),
+            advice="keep the rows of the person whom you named, and nobody else's; "
+            "nothing was changed",
+        )

@@ -12,6 +12,7 @@ with needing("registry,files", "a registry"):
     from .answering.accepting import Request, RequestStatus
     from .answering.pending_rows import NewRows
     from .answering.returning import ForgottenInData, LeftOut
+    from .clock import ClockStatus
     from .delivery import Callback, Delivery, DeliveryPage, Endpoint, Outcome
     from .lake import Lake, SourceStatus
     from .listing import PageWanted, RequestPage
@@ -24,6 +25,7 @@ __all__ = [
     "AliasesAdded",
     "AmbiguousAlias",
     "Callback",
+    "ClockStatus",
     "Delivery",
     "DeliveryPage",
     "Endpoint",

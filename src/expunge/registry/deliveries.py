@@ -25,6 +25,7 @@ from sqlalchemy import Connection
 from ..exceptions import InvalidInput, StoreFailed
 from ..ledger.documents import day_of, midnight
 from ..promise.noise import random_bytes
+from .clock import read_clock
 from .context import Context, now
 from .delivery import (
     DAY,
@@ -189,7 +190,7 @@ class RegistryDeliveries:
             table.delete_untold(connection, cancelled)
             if untold.listeners:
                 _write_reached(connection, untold.reached)
-            if untold.day:
+            if untold.day and read_clock(connection).is_believed:
                 today = midnight(untold.day)
                 table.delete_old(
                     connection, unaccepted=today - UNACCEPTED, finished=today - KEPT

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Design, Index
 from ..core.packing import pack, unpack
-from ..core.rows import JoinedRows, Rows, RowSource
+from ..core.rows import Rows, RowSource
 from ..core.values import Private, stored
 from ..exceptions import Unsupported
 from ..files.folder import (
@@ -33,21 +33,18 @@ from ..files.folder import (
     unframe_public,
 )
 from ..long.source import Source
-from ..preprocessing import pipeline_model
+from ..preprocessing.balance import Balanced
+from ..preprocessing.learned import Learned
+from ..preprocessing.mapped import Mapped
 from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import NO_ROWS, TrainingRows
-from ..selection import tuned_model, tuned_pipeline
+from ..selection.fold_chooser import FoldChooser
 from .storage.people_table import PageKeys
 from .storage.releases_table import check_content
 
-# Checkpoints hold models of these kinds; importing a kind lets it be read.
-KINDS = (
-    PrivateModel,
-    pipeline_model.PipelineModel,
-    tuned_model.TunedModel,
-    tuned_pipeline.TunedPipelineModel,
-)
+# What models in checkpoints are made of; importing it lets them be read.
+PARTS = (PrivateModel, Learned, Mapped, Balanced, FoldChooser)
 LENGTH_BYTES = 8
 # Arrays of a person's sparse rows that do not have one value for each row.
 ENTRIES = ("numbers", "columns", "width")
@@ -169,8 +166,8 @@ def load_checkpoint(line: Any, data: bytes, *, read_rows: ReadRows) -> LoadedMod
 
 
 def require_passes(loaded: LoadedModel) -> RowSource:
-    """Return the remaining rows of a model, or raise Unsupported if nobody has them."""
-    rows = loaded.private.remaining_rows()
+    """Return the remaining rows of a model, as kept, or raise Unsupported."""
+    rows = loaded.private.kept_rows()
     if rows is None:
         raise Unsupported(
             f"the rows of model {loaded.name!r} are not to be read again "
@@ -209,7 +206,7 @@ def with_fetch(
             return load_rows(read_rows(page_keys), without=gone)[0]
         there = files.source.rows(objective, labels, gone=gone)
         come = list(read_rows(page_keys, first_page=files.n_pages))
-        return JoinedRows(there, load_rows(come, without=gone)[0]) if come else there
+        return there.followed_by(load_rows(come, without=gone)[0]) if come else there
 
     may = files is None or files.source.passes
     return replace(private, fetch=fetch if may else None)
@@ -233,7 +230,9 @@ def read_from_files(loaded: LoadedModel, people: Iterable[bytes]) -> list[bytes]
         for at in apart
     ]
     private, source = loaded.private, loaded.files.source
-    rows = source.take(private.objective, private.labels, places=np.concatenate(places))
+    rows = source.take(
+        private.objective, private.labels, positions=np.concatenate(places)
+    )
     ends = np.cumsum([len(theirs) for theirs in places])
     for at, theirs, end in zip(apart, places, ends.tolist(), strict=True):
         found[at] = dump_rows(rows, theirs, at=np.arange(end - len(theirs), end))

@@ -29,10 +29,11 @@ from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..ledger import TagKey
 from ..ledger.documents import model_name
-from ..promise.budget import Budget
 from ..promise.certificate import Certificate
 from ..promise.scope import Scope
 from ..promise.verification import Record
+from ..rights.identifiers import ID, require_kind
+from .aliases import write_spellings
 from .answering.completion import finish_committed, state_withdrawal
 from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .answering.worker import recover
@@ -45,7 +46,6 @@ from .storage.releases_table import ReleaseStatus
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
-    from ..plan import PlanOptions, PlanReport
     from ..private_model.snapshot import Snapshot
     from ..private_model.training_rows import TrainingRows
     from .lake.fitting import LakeRows
@@ -120,7 +120,14 @@ def fit_model(
     from .lake.fitting import open_lake
 
     require_name(name)
+    require_kind(options.subject_kind)
     lake = as_lake(X, y, options, name=name)
+    if lake is not None and lake.keep_rows != "registry" and options.subject_kind != ID:
+        raise InvalidInput(
+            f"subject_kind={options.subject_kind!r} for rows that stay in files, whose "
+            "ids are read as they are; write the ids there in one spelling, and leave "
+            "subject_kind out"
+        )
     with context.hold_lock(WAIT):
         _require_place(context, name, replaces=replaces)
         recover(context, WAIT)
@@ -133,15 +140,19 @@ def fit_model(
             if lake is None:
                 X, y, options, left_out = leave_out_forgotten(context, X, y, options)
             else:
-                leave_out = options.without_forgotten
                 X, left_out = opened.enter_context(
-                    open_lake(context, lake, without_forgotten=leave_out)
+                    open_lake(context, lake, given=options)
                 )
             steps(1, n_steps)
             fitted = fit_estimator(model, X, y, options, again=replaces)
             steps(2, n_steps)
             store_model(
-                context, name, snapshot=fitted, rows=X if lake is not None else None
+                context,
+                name,
+                snapshot=fitted,
+                rows=X if lake is not None else None,
+                kind=options.subject_kind,
+                columns=options.columns,
             )
         steps(3, n_steps)
         finish_committed(context, WAIT)
@@ -168,11 +179,18 @@ def _require_place(context: Context, name: str, *, replaces: bool) -> None:
 
 
 def store_model(
-    context: Context, name: str, *, snapshot: "Snapshot", rows: "LakeRows | None"
+    context: Context,
+    name: str,
+    *,
+    snapshot: "Snapshot",
+    rows: "LakeRows | None",
+    kind: str = ID,
+    columns: str = "",
 ) -> None:
     """Write a fitted model into the store, in the place of one of that name.
 
-    ``rows`` says where they lie, if they stay in files.
+    ``rows`` says where they lie, if they stay in files, ``kind`` what kind of
+    identifier the ids of its people are, and ``columns`` what its table has.
     """
     from ..private_model.training_rows import require_in_memory
     from .answering.changes import write_release
@@ -186,20 +204,26 @@ def store_model(
     with context.write_in_turn() as connection:
         _clear_model(connection, name, generation=generation - 1)
         write_tag_key_ids(connection, context.paths)  # a killed rotation did not
+        keys = read_tag_keys(context.paths)
+        named: list[tuple[str, str]] = []
         if kept is not None:
-            keys = read_tag_keys(context.paths)
-            people: Iterable[tuple[str, bytes]] = _dump_people(
-                connection, kept=kept, keys=keys
-            )
+            named, dumped = _dump_people(connection, kept=kept, keys=keys)
+            people: Iterable[tuple[str, bytes]] = dumped
         elif rows is not None:
             people = rows.dump_people()
         page_keys = people_table.insert_people(connection, name, people=people)
+        if rows is None:
+            write_spellings(connection, named, kind=kind, keys=keys)
+        elif rows.people is not None:
+            for some in rows.people.spellings():
+                people_table.write_near(connection, some)
         if rows is not None:
             files = rows.describe(n_pages=len(page_keys))
         data = dump_checkpoint(snapshot, page_keys, files=files)
         number = releases_table.newest_number(connection, name) + 1
         written = context.checkpoints.write(name, generation, parts=data)
-        after = {"checkpoint": written, "number": number}
+        after = {"checkpoint": written, "number": number, "subject_kind": kind}
+        after["columns"] = columns
         releases_table.advance_model(
             connection, name, generation=generation - 1, after=after
         )
@@ -227,13 +251,15 @@ def _clear_model(connection: Connection, name: str, *, generation: int) -> None:
 
 def _dump_people(
     connection: Connection, *, kept: "TrainingRows", keys: Sequence[TagKey]
-) -> list[tuple[str, bytes]]:
-    """Return people's rows, under the tags they have already or under new ones."""
+) -> tuple[list[tuple[str, str]], list[tuple[str, bytes]]]:
+    """Return people with their tags, old or new, and these with their rows."""
     from .loaded_model import dump_by_person
 
     members = list(dump_by_person(kept.rows, kept.owners))
-    tags = choose_tags(connection, [owner for owner, _ in members], keys=keys)
-    return [(tag, data) for tag, (_, data) in zip(tags, members, strict=True)]
+    owners = [owner for owner, _ in members]
+    tags = choose_tags(connection, owners, keys=keys)
+    dumped = [(tag, data) for tag, (_, data) in zip(tags, members, strict=True)]
+    return list(zip(owners, tags, strict=True)), dumped
 
 
 def reanchor_model(context: Context, name: str) -> None:
@@ -271,46 +297,18 @@ def read_record(context: Context, name: str) -> Record:
 
 def read_case(context: Context, name: str) -> "Case":
     """Return the removal of the first row that is left, to be put on trial."""
-    with context.hold_lock(WAIT):
-        return _read_case(context, name)[0]
-
-
-def plan_removals(
-    context: Context, name: str, *, options: "PlanOptions | None"
-) -> "PlanReport":
-    """Return how many removals the budget of a model allows, run on its rows."""
-    from ..plan import plan
-
-    with context.hold_lock(WAIT):
-        case, budget = _read_case(context, name)
-    if budget is None:
-        raise InvalidInput(
-            f"model {name!r} was fitted without a budget, so there is nothing to "
-            "plan; fit it with a budget"
-        )
-    return plan(
-        case.objective,
-        case.rows,
-        budget=budget,
-        mechanism=case.mechanism,
-        options=options,
-    )
-
-
-def _read_case(context: Context, name: str) -> "tuple[Case, Budget | None]":
-    """Return the case of a model, and its budget, with the lock held."""
     import numpy as np
 
     from ..audit import Case
     from ..core.rows import in_memory
     from .loaded_model import require_passes
 
-    loaded = context.load_model(name)
-    private = loaded.private
-    rows, agreement = in_memory(require_passes(loaded)).gather(), private.agreement
-    first = np.array([0], dtype=np.intp)
-    objective = agreement.objective_for(rows)
-    return Case(objective, rows, first, agreement.mechanism), agreement.budget
+    with context.hold_lock(WAIT):
+        loaded = context.load_model(name)
+        kept = require_passes(loaded)
+        rows = in_memory(loaded.private.encode(kept)).gather()
+    terms, first = loaded.private.terms, np.array([0], dtype=np.intp)
+    return Case(terms.objective_for(rows), rows, first, terms.mechanism)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +378,21 @@ class RegistryModels:
         with self._context.store.read() as connection:
             return releases_table.model_names(connection)
 
+    def subject_kind(self, name: str) -> str:
+        """Return what kind of identifier the ids of a model's people are."""
+        with self._context.store.read() as connection:
+            releases_table.newest_number(connection, name)  # or refuse
+            return releases_table.read_subject_kind(connection, name)
+
+    def columns(self, name: str) -> str:
+        """Return what ``fit`` was told of the columns of a model's table.
+
+        It does not change when people leave; empty if nothing was said.
+        """
+        with self._context.store.read() as connection:
+            releases_table.newest_number(connection, name)  # or refuse
+            return releases_table.read_columns(connection, name)
+
     def prepare(self) -> None:
         """Import what models are loaded and changed with.
 
@@ -398,6 +411,9 @@ class RegistryModels:
         sample_weight: ArrayLike | None = None,
         search: object = None,
         without_forgotten: bool = False,
+        subject_kind: str = ID,
+        exact: bool = False,
+        columns: str = "",
         on_progress: OnProgress = be_silent,
     ) -> LeftOut:
         """Fit an estimator in the place of a model, whose people are deleted.
@@ -405,7 +421,7 @@ class RegistryModels:
         Parameters and result are those of ``Registry.fit``. Waiting requests are
         applied to the new model.
         """
-        choices = search, without_forgotten, on_progress
+        choices = search, without_forgotten, on_progress, subject_kind, exact, columns
         options = FitOptions(subjects, sample_weight, *choices)
         return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=True
@@ -474,10 +490,6 @@ class RegistryModels:
         with self._context.hold_lock(WAIT):
             recover(self._context, WAIT)
             reanchor_model(self._context, name)
-
-    def plan(self, name: str, options: "PlanOptions | None" = None) -> "PlanReport":
-        """Return how many removals the budget of a model allows, run on its rows."""
-        return plan_removals(self._context, name, options=options)
 
     def record(self, name: str) -> Record:
         """Return the private record behind the newest release, for an auditor."""

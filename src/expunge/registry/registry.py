@@ -12,11 +12,13 @@ Its parts have what is needed less often: ``requests``, ``access``, ``aliases``,
 ``models``, ``lake``, ``deliveries``, ``keys`` and ``ledger``.
 """
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
@@ -24,12 +26,14 @@ from numpy.typing import ArrayLike
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import Busy, InvalidInput, UnknownRequest
 from ..private_model.subjects import people
+from ..rights.identifiers import ID
 from .access import RegistryAccess
 from .aliases import RegistryAliases
 from .answering.accepting import Request, RequestStatus, request_status
 from .answering.pending_rows import NewRows
 from .answering.returning import FitOptions, LeftOut
 from .answering.worker import apply_waiting, recover
+from .clock import ClockStatus, confirm_clock, read_clock
 from .context import (
     WAIT,
     Context,
@@ -44,13 +48,17 @@ from .lake.keeping import RegistryLake
 from .listing import RequestCounts, count_requests
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import create_context, open_context
+from .recovery.losses import Losses
 from .recovery.replay import require_current_store
 from .requests import RegistryRequests
 from .statements import RegistryLedger
 from .storage import aside_table, ledger_table, releases_table, requests_table
 from .storage.aside_table import AsideStatus
+from .storage.engine import translate_errors
 from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error
+
+TRIAL = 1 << 12  # bytes written to see whether there is room
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,8 @@ class RegistryStatus:
         Number of entries, and the id of the key that signs.
     store
         "sqlite" or "postgresql".
+    clock
+        Whether the machine's clock is believed.
     """
 
     models: tuple[ModelStatus, ...]
@@ -85,6 +95,7 @@ class RegistryStatus:
     ledger_size: int
     key: str
     store: str
+    clock: ClockStatus
 
 
 class Registry:
@@ -99,10 +110,13 @@ class Registry:
     ----------
     requests, access, aliases, models, lake, deliveries, keys, ledger
         Its parts.
+    losses
+        What could not come back, if it was just restored.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self.losses = Losses()
         self.requests = RegistryRequests(context)
         self.access = RegistryAccess(context)
         self.aliases = RegistryAliases(context)
@@ -153,6 +167,8 @@ class Registry:
     ) -> Self:
         """Put a registry's store back from a backup, and forget everybody again.
 
+        ``losses`` of the result says what came after the backup and must be sent again.
+
         Parameters
         ----------
         folder
@@ -170,8 +186,10 @@ class Registry:
         require_safe_folder(paths)
         context = Context.in_folder(paths, read_settings(paths))
         with context.close_on_error():
-            restore_registry(context, Path(backup), on_progress=on_progress)
-        return cls(context)
+            losses = restore_registry(context, Path(backup), on_progress=on_progress)
+        registry = cls(context)
+        registry.losses = losses
+        return registry
 
     def __enter__(self) -> Self:
         return self
@@ -194,6 +212,9 @@ class Registry:
         sample_weight: ArrayLike | None = None,
         search: object = None,
         without_forgotten: bool = False,
+        subject_kind: str = ID,
+        exact: bool = False,
+        columns: str = "",
         on_progress: OnProgress = be_silent,
     ) -> LeftOut:
         """Fit an estimator and store it, with the rows of its people.
@@ -220,10 +241,21 @@ class Registry:
         without_forgotten
             Leave out the rows of people who were forgotten. Otherwise such data are
             refused, unless these people came back (``requests.readmit``).
+        subject_kind
+            What kind of identifier the ids are, such as "email": they are then kept in
+            its normal form, people are found by it, raw or hashed, and ids that fall
+            together are one person, as the result says. By default ids are as they are.
+        exact
+            Whether ids that differ from those of forgotten people in case, spacing,
+            width or zeros alone are of other people. Otherwise they count as these.
+        columns
+            What the columns of the table are, in words of the caller's: kept with the
+            model as long as this fit, see ``models.columns``. It must hold no value
+            from the rows, since nobody is forgotten from it.
         on_progress
             Called with how many steps are done, of how many.
         """
-        choices = search, without_forgotten, on_progress
+        choices = search, without_forgotten, on_progress, subject_kind, exact, columns
         options = FitOptions(subjects, sample_weight, *choices)
         return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=False
@@ -238,6 +270,7 @@ class Registry:
         subjects: Iterable[object] | None = None,
         sample_weight: ArrayLike | None = None,
         without_forgotten: bool = False,
+        exact: bool = False,
     ) -> LeftOut:
         """Add rows to a model, of new people or of those it has, and release it.
 
@@ -256,11 +289,13 @@ class Registry:
             Weights of the rows; a model fitted with weights needs them here.
         without_forgotten
             Leave out the rows of people who were forgotten, as ``fit`` does.
+        exact
+            As for ``fit``. The kind of the ids is that of the model.
         """
         from .answering.adding import add_rows
 
         options = FitOptions(
-            subjects, sample_weight, None, without_forgotten, be_silent
+            subjects, sample_weight, None, without_forgotten, be_silent, exact=exact
         )
         new = NewRows(X, y, sample_weight)
         return add_rows(self._context, name, new=new, options=options)
@@ -273,6 +308,9 @@ class Registry:
         wait: float = WAIT,
     ) -> str:
         """Forget people in every model that holds them; return the receipt.
+
+        Requests of others go on waiting, and so does this one if an earlier one about
+        the same people waits for its window (WindowOpen).
 
         Parameters
         ----------
@@ -302,7 +340,12 @@ class Registry:
         if status.stage != "completed":
             with self._context.hold_lock(wait, is_done) as locked:
                 failed = (
-                    apply_waiting(self._context, wait, on_progress=be_silent)
+                    apply_waiting(
+                        self._context,
+                        wait,
+                        on_progress=be_silent,
+                        only=[wanted.request],
+                    )
                     if locked
                     else {}
                 )
@@ -356,12 +399,45 @@ class Registry:
                 ledger_size=ledger.size,
                 key=ledger.keys.current.id,
                 store=self._context.store.dialect,
+                clock=read_clock(connection),
             )
+
+    def clock(self) -> ClockStatus:
+        """Return whether the machine's clock is believed; quicker than ``status``."""
+        with self._context.store.read() as connection:
+            return read_clock(connection)
+
+    def confirm_clock(self) -> ClockStatus:
+        """Believe the machine's clock as it is now; what is due to end may then end.
+
+        Needed after the registry was idle for more than 30 days, or after the clock was
+        wrong. If entries of the ledger were written by a clock that was ahead, later
+        ones carry the day of the last of them until that day has come.
+        """
+        return confirm_clock(self._context)
 
     def count_requests(self) -> RequestCounts:
         """Return how many requests are at each stage; quicker than ``status``."""
         with self._context.store.read() as connection:
             return count_requests(connection)
+
+    def try_writing(self) -> None:
+        """Write a little where the journal is and take it back, or raise StoreFailed.
+
+        The file has no name, so that a crash leaves nothing of it. SQLite's database is
+        on the same disk, and to wait for its lock would tell how long others work.
+        """
+        store = self._context.store
+        store.require_writable()
+        with translate_errors():
+            with TemporaryFile(dir=self._context.paths.journal.parent) as file:
+                file.write(bytes(TRIAL))
+                file.flush()
+                os.fsync(file.fileno())
+        self.models.names()
+        if store.dialect == "postgresql":
+            with store.write() as connection:  # a standby refuses even this
+                requests_table.delete_nothing(connection)
 
     def _require_current(self) -> None:
         """Refuse to show a store that was put back from a backup since it was opened.

@@ -64,8 +64,8 @@ PAGE = 500  # entries of the ledger read at once
 MADE = (ModelRegistered, ReleaseMade)
 """Entries that tell of a release."""
 ASKED = tuple(
-    "id accepted deadline n_subjects fingerprint right regime submitted details "
-    "sender".split()
+    "id accepted opens closes deadline n_subjects fingerprint right regime submitted "
+    "details sender".split()
 )
 """What the journal says of an accepted request, beside the tags of its people."""
 WRITERS = {
@@ -370,9 +370,12 @@ def find_unnamed(
     return done - named
 
 
-def request_line(request: Any, tags: Sequence[str]) -> dict[str, Any]:
+def request_line(
+    request: Any, tags: Sequence[str], *, near: Sequence[str]
+) -> dict[str, Any]:
     """Return a request in the store as the journal holds it."""
-    return {name: getattr(request, name) for name in ASKED} | {"tags": [*tags]}
+    asked = {name: getattr(request, name) for name in ASKED}
+    return asked | {"tags": [*tags], "near": [*near]}
 
 
 def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
@@ -384,8 +387,10 @@ def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> 
         for line in known
     ]
     tags = [(line["id"], tag) for line in lines for tag in line["tags"]]
+    # Nor do they have the tags of loosest forms.
+    near = [(line["id"], tag) for line in lines for tag in line.get("near", ())]
     with together(connection):
-        requests_table.insert_requests(connection, accepted, tags=tags)
+        requests_table.insert_requests(connection, accepted, tags=tags, near=near)
 
 
 def delete_model(connection: Connection, name: str, *, time: int) -> None:

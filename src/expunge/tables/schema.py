@@ -169,6 +169,34 @@ class Schema:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A schema, and the columns of ids and weights, as a registry keeps them.
+
+    Attributes
+    ----------
+    schema
+        What the columns are.
+    subject, weight
+        The column of ids and that of weights, if there are such.
+    """
+
+    schema: Schema
+    subject: str | None = None
+    weight: str | None = None
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        roles = {"subject": self.subject, "weight": self.weight}
+        return _write({**roles, "schema": json.loads(self.schema.to_json())})
+
+    @classmethod
+    def from_json(cls, text: str) -> "TableSchema":
+        """Return what ``to_json`` wrote."""
+        data = json.loads(text)
+        return cls(parse_schema(data["schema"]), data["subject"], data["weight"])
+
+
 def build_transformer(schema: Schema) -> Any:
     """Return scikit-learn's unfitted ``ColumnTransformer`` for the columns used.
 

@@ -6,9 +6,10 @@ owner into one of 256 files, by the tag. Each of these is small enough to be sor
 memory, and holds all rows of the people in it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,15 +20,24 @@ from ...core.arrays import Index
 from ...disk import scratch_folder
 from ...exceptions import InvalidInput
 from ...ledger import TagKey, subject_tags
+from ...ledger.keys import near_tag
 from ...long import LongTable
 from ...promise.scope import Scope
-from ..answering.returning import ForgottenInData, LeftOut, choose_tags, read_forgotten
+from ..answering.returning import (
+    FitOptions,
+    ForgottenInData,
+    ForgottenTags,
+    LeftOut,
+    choose_tags,
+    read_forgotten,
+)
 from ..context import Context
 from ..keys import read_tag_keys
 from ..loaded_model import FilesOfModel, dump_places
 from .keeping import Lake
 
 BUCKETS = 256
+NEAR_AT_ONCE = 10_000
 WORDS = 4
 # A tag is the name of its key, by number, and 32 bytes, as four numbers.
 ENTRY = np.dtype([("key", "u1"), ("tag", "<u8", (WORDS,)), ("place", "<i8")])
@@ -38,6 +48,7 @@ class PlacesByPerson:
 
     def __init__(self, folder: Path, keys: Sequence[TagKey]) -> None:
         self._folder = folder
+        self._near = folder / "spellings"
         self._names = [key.id for key in keys]
         self._numbers = {name: number for number, name in enumerate(self._names)}
 
@@ -57,6 +68,18 @@ class PlacesByPerson:
             some = rows[order[ends[bucket] : ends[bucket + 1]]]
             with self._path(bucket).open("ab") as file:
                 file.write(some.tobytes())
+
+    def note_spellings(self, tags: Sequence[str], near: Sequence[str]) -> None:
+        """Note the tags of the loosest forms of people's ids; some may come again."""
+        with self._near.open("a", encoding="ascii") as file:
+            file.writelines(map("{} {}\n".format, tags, near))
+
+    def spellings(self) -> Iterator[dict[str, str]]:
+        """Yield the tags of loosest forms by those of people, some at a time."""
+        if self._near.exists():
+            with self._near.open(encoding="ascii") as file:
+                while lines := list(islice(file, NEAR_AT_ONCE)):
+                    yield dict(line.split() for line in lines)
 
     def people(self) -> Iterator[tuple[str, Index]]:
         """Yield the tag of each person, with the sorted places of their rows."""
@@ -78,11 +101,17 @@ class PlacesByPerson:
 
 
 def find_places(
-    context: Context, table: LongTable, *, folder: Path, forgotten: Iterable[str]
-) -> tuple[PlacesByPerson, Index, int]:
+    context: Context,
+    table: LongTable,
+    *,
+    folder: Path,
+    forgotten: ForgottenTags,
+    exact: bool,
+) -> tuple[PlacesByPerson, Index, tuple[int, int]]:
     """Return whose rows lie where, but those of people who were forgotten.
 
-    Beside them the places of the rows of those people, and how many people they are.
+    Beside them the places of the rows of those people, how many people they are, and
+    how many of these by an id that is only spelled almost so.
 
     Parameters
     ----------
@@ -94,25 +123,32 @@ def find_places(
         Where to sort them: a private folder that the caller deletes.
     forgotten
         Tags of people who may be in no fit.
+    exact
+        Whether to look for these very ids alone.
     """
-    keys, gone = read_tag_keys(context.paths), {*forgotten}
+    keys = read_tag_keys(context.paths)
     found = PlacesByPerson(folder, keys)
     back: list[Index] = []
-    people: set[str] = set()
+    people: dict[str, str] = {}
     for begin, owners, codes in table.read_owners():
-        possible = [subject_tags(owner, keys) for owner in owners]
-        left = np.array([not gone.isdisjoint(theirs) for theirs in possible])
-        tags = [theirs[0] for theirs in possible]
+        answers = [forgotten.find(owner, keys, exact=exact) for owner in owners]
+        left = np.array([answer is not None for answer in answers])
+        tags = [subject_tags(owner, keys[:1])[0] for owner in owners]
         if len(keys) > 1:  # one that is in use already, if there is one
             with context.store.read() as connection:
                 tags = choose_tags(connection, owners, keys=keys)
-        people.update(tag for tag, has_left in zip(tags, left, strict=True) if has_left)
+        people |= {
+            tag: answer for tag, answer in zip(tags, answers, strict=True) if answer
+        }
+        found.note_spellings(tags, [near_tag(owner, keys[0]) for owner in owners])
         places = begin + np.arange(len(codes))
         present = np.isin(places, table.absent, invert=True)
         back.append(places[left[codes] & present])
         stays = ~left[codes] & present
         found.add(tags, codes[stays], places=places[stays])
-    return found, np.concatenate([table.absent[:0], *back]), len(people)
+    n_near = list(people.values()).count("near")
+    gone = np.concatenate([table.absent[:0], *back])
+    return found, gone, (len(people), n_near)
 
 
 class LakeRows(NamedTuple):
@@ -143,7 +179,7 @@ class LakeRows(NamedTuple):
 
 @contextmanager
 def open_lake(
-    context: Context, lake: Lake, *, without_forgotten: bool
+    context: Context, lake: Lake, *, given: FitOptions
 ) -> Iterator[tuple[LakeRows, LeftOut]]:
     """Find out whose rows lie where, and leave out those of people who left.
 
@@ -155,14 +191,14 @@ def open_lake(
     if table.people is None:
         yield LakeRows(lake, None), LeftOut()
         return
-    forgotten = read_forgotten(context)
+    forgotten = read_forgotten(context, exact=given.exact)
     # For its owner alone, and with tags that are worth nothing without their key.
     with scratch_folder() as folder:
-        people, back, n_people = find_places(
-            context, table, folder=folder, forgotten=forgotten
+        people, back, (n_people, n_near) = find_places(
+            context, table, folder=folder, forgotten=forgotten, exact=given.exact
         )
-        if len(back) and not without_forgotten:
-            raise ForgottenInData(back.tolist(), n_people)
+        if len(back) and not given.without_forgotten:
+            raise ForgottenInData(back.tolist(), n_people, n_near=n_near)
         if len(back) == len(table):
             raise InvalidInput(
                 f"all rows ({len(back)}) are of people who were forgotten; nothing is "
