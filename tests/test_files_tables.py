@@ -13,8 +13,8 @@ from expunge.core.values import dumps
 from expunge.exceptions import NoPrivateState, UnknownRows, UnknownSubject
 from expunge.files import CorruptFiles
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.linear_model.base import private_model, snapshot_of
 from expunge.linear_model.fitting import load, ship
-from expunge.linear_model.snapshots import private_model, snapshot_of
 from expunge.promise.budget import Budget
 from expunge.promise.verification import verify
 from tests.raw_tables import (
@@ -77,7 +77,7 @@ def test_model_goes_on_to_the_last_bit(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.coef_, model.coef_)  # seeded noise too
     assert learned(loaded) == learned(model)
     assert loaded.record_.radius == model.record_.radius
-    assert verify(loaded.certificate_, loaded.record_).stands
+    assert verify(loaded.certificate_, loaded.record_).valid
     for known in ("person-3", "person-10"):
         with pytest.raises(UnknownSubject):
             loaded.forget([known])

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.preprocessing import StandardScaler
 
 from expunge.core.values import dumps
 from expunge.exceptions import InvalidInput, NothingSaved
@@ -180,3 +182,115 @@ def test_private_files_that_are_links_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="is a link"):
         model.save(tmp_path / "a")
     load(tmp_path / "b")
+
+
+def reseal(place: Path, kind: str, change: dict[str, Any]) -> None:
+    """Change fields of a model as somebody would who can also write the hash."""
+    content = json.loads((place / f"{kind}.json").read_bytes())["content"]
+    content["model"]["fields"] |= change
+    (place / f"{kind}.json").write_bytes(folder.seal_manifest(kind, content))
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1e300,
+    2**63,
+    "a",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"a": [1]},
+]
+
+
+@pytest.mark.parametrize("kind", ["release", "private"])
+def test_odd_types_are_refused(kind: str, tmp_path: Path) -> None:
+    LogisticRegression().fit(*CANCER).save(tmp_path)
+    good = (tmp_path / f"{kind}.json").read_bytes()
+    fields = json.loads(good)["content"]["model"]["fields"]
+    n_refused = 0
+    for field in fields:
+        for odd in ODD:
+            (tmp_path / f"{kind}.json").write_bytes(good)
+            try:
+                reseal(tmp_path, kind, {field: odd})
+            except (ValueError, UnicodeError):
+                continue  # it has no canonical spelling, so no file holds it
+            try:
+                load(tmp_path)
+            except CorruptFiles:
+                n_refused += 1
+    assert n_refused > 5 * len(fields)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "feature_names.words.list.1",
+        "preprocessing.fields.columns.tuple.1",
+        "preprocessing.fields.columns.tuple.1.fields.source",
+        "preprocessing.fields.features.fields.centre",
+        "preprocessing.fields.features.fields.layout.fields.names.tuple.1",
+        "preprocessing.fields.features.fields.layout.fields.columns",
+        "preprocessing.fields.features.fields.layout.fields.codes.tuple.1",
+    ],
+)
+def test_odd_preprocessing_is_refused(path: str, tmp_path: Path) -> None:
+    X, y = WORDS
+    table = pd.DataFrame(X, columns=[f"column {i}" for i in range(X.shape[1])])
+    LogisticRegression(preprocessing=StandardScaler()).fit(table, y).save(tmp_path)
+    for name in ("private.json", "private.safetensors"):
+        (tmp_path / name).unlink()
+    good = (tmp_path / "release.json").read_bytes()
+    *way, last = [int(one) if one.isdigit() else one for one in path.split(".")]
+    for odd in (*ODD, 7, "column 99"):
+        fields: Any = json.loads(good)["content"]["model"]["fields"]
+        inner = fields
+        for one in way:
+            inner = inner[one]
+        if odd == inner[last] or odd == "\ud800":
+            continue
+        if odd is None and last == 1:  # a number has no codes
+            continue
+        inner[last] = odd
+        (tmp_path / "release.json").write_bytes(good)
+        try:
+            reseal(tmp_path, "release", fields)
+        except (ValueError, UnicodeError):
+            continue  # no file holds it
+        try:
+            load(tmp_path).predict(table)
+        except CorruptFiles:
+            pass
+
+
+@pytest.mark.parametrize("given", [0, 29, 31, 10**9])
+def test_another_number_of_features_is_refused(given: int, tmp_path: Path) -> None:
+    LogisticRegression().fit(*CANCER).save(tmp_path)
+    for name in ("private.json", "private.safetensors"):
+        (tmp_path / name).unlink()
+    reseal(tmp_path, "release", {"n_features": given})
+    with pytest.raises(CorruptFiles, match="does not contain a model"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("what", ["link", "pipe", "folder", "dangling link"])
+def test_what_is_no_plain_file_is_refused(name: str, what: str, tmp_path: Path) -> None:
+    place = tmp_path / "model"
+    LogisticRegression().fit(*CANCER).save(place)
+    (place / name).rename(tmp_path / "elsewhere")
+    if what == "link":
+        (place / name).symlink_to(tmp_path / "elsewhere")
+    elif what == "dangling link":
+        (place / name).symlink_to(tmp_path / "nowhere")
+    elif what == "pipe":
+        os.mkfifo(place / name)
+    else:
+        (place / name).mkdir()
+    with pytest.raises(CorruptFiles, match=name):
+        load(place)

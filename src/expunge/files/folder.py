@@ -13,14 +13,17 @@ beside it. That catches accidents, not forgery: anyone who can write the folder 
 also write a new hash. Noise drawn ahead is never written; loading draws its own.
 """
 
+import errno
 import json
-from collections.abc import Mapping
-from contextlib import nullcontext
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +38,13 @@ from ..disk import (
     sync_folder,
     write_new_file,
 )
-from ..exceptions import ExpungeError, InvalidInput, NothingSaved, needing
+from ..exceptions import (
+    ExpungeError,
+    InvalidInput,
+    MissingExtra,
+    NothingSaved,
+    needing,
+)
 from ..private_model.row_digests import RowDigests
 from ..private_model.snapshot import PublicModel, Snapshot, note_use
 from ..private_model.training_rows import TrainingRows, require_in_memory
@@ -46,7 +55,8 @@ SAVING, SAVED = ".saving", ".saved"
 RESTORE = "restore the folder from where it was copied, or save the model again"
 METADATA = "__metadata__"  # where safetensors keeps strings
 PRIVATE = "private."  # prefix of private file names
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+# A link is not followed, and a pipe that nobody writes to is not waited for.
+PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 # The names safetensors uses.
 DTYPES = {
     "bool": "BOOL",
@@ -117,12 +127,10 @@ def read_snapshot(path: str | PathLike[str]) -> Snapshot:
         read_file(folder, "release.json"), "release.json", folder=folder
     )
     content, arrays = _open_pair(folder, "release", manifest=manifest)
-    try:
-        snapshot = Snapshot(unpack_public(content, arrays))
-    except UNREADABLE as error:
-        raise CorruptFiles(
-            f"release.json does not contain a model; {RESTORE}"
-        ) from error
+    with refuse_nonsense(f"release.json does not contain a model; {RESTORE}"):
+        public = unpack_public(content, arrays)
+        public.require_consistent()
+        snapshot = Snapshot(public)
     private = read_file(folder, "private.json")
     if private is None:
         if read_file(folder, "private.safetensors") is not None:
@@ -133,12 +141,23 @@ def read_snapshot(path: str | PathLike[str]) -> Snapshot:
         raise CorruptFiles(
             f"private.json and release.json were not saved together; {RESTORE}"
         )
-    try:
+    with refuse_nonsense(f"private.json does not contain private state; {RESTORE}"):
         return _load_private(snapshot, content, arrays=arrays)
-    except UNREADABLE as error:
-        raise CorruptFiles(
-            f"private.json does not contain private state; {RESTORE}"
-        ) from error
+
+
+@contextmanager
+def refuse_nonsense(message: str) -> Iterator[None]:
+    """Raise CorruptFiles with this message if what was read makes no sense.
+
+    Nobody can list the errors of all that is called with values from a file, which
+    may be of any type and size. The message quotes nothing, as the file may be private.
+    """
+    try:
+        yield
+    except (CorruptFiles, MissingExtra, MemoryError):
+        raise
+    except Exception as error:
+        raise CorruptFiles(message) from error
 
 
 def pack_public(public: PublicModel, arrays: dict[str, NDArray[Any]]) -> Content:
@@ -207,13 +226,33 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def read_file(folder: Path, name: str) -> bytes | None:
-    """Return the content of a file in the folder; None if there is no such file."""
+    """Return the content of a file in the folder; None if there is no such file.
+
+    Raises CorruptFiles for a link, a pipe or anything else that is no plain file.
+    """
     for place in (folder / SAVED / name, folder / name):
+        if place.is_symlink() or (place.parent != folder and place.parent.is_symlink()):
+            _refuse_special(place)
         try:
-            return place.read_bytes()
+            opened = os.open(place, os.O_RDONLY | PLAIN)
         except FileNotFoundError:
             continue
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENODEV):
+                _refuse_special(place)
+            raise
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            _refuse_special(place)
+        with open(opened, "rb") as file:
+            return file.read()
     return None
+
+
+def _refuse_special(place: Path) -> NoReturn:
+    raise CorruptFiles(
+        f"{place} is a link, a pipe or something else that is no plain file; {RESTORE}"
+    )
 
 
 def seal_manifest(kind: str, content: Mapping[str, Any]) -> bytes:
@@ -240,9 +279,11 @@ def open_manifest(kind: str, data: bytes) -> dict[str, Any]:
             "it with the expunge that wrote it, or a newer one"
         )
     content = manifest.get("content")
-    # Compare bytes, not meaning, so that no changed byte goes unnoticed.
-    if not isinstance(content, dict) or seal_manifest(kind, content) != data:
-        raise CorruptFiles(f"{kind}.json was altered since it was saved; {RESTORE}")
+    altered = f"{kind}.json was altered since it was saved; {RESTORE}"
+    with refuse_nonsense(altered):  # lone surrogates, say, have no spelling
+        # Compare bytes, not meaning, so that no changed byte goes unnoticed.
+        if not isinstance(content, dict) or seal_manifest(kind, content) != data:
+            raise CorruptFiles(altered)
     return content
 
 
@@ -292,14 +333,12 @@ def _private_content(snapshot: Snapshot, arrays: dict[str, NDArray[Any]]) -> Con
     """Return what removal needs: the private model, its digests, its rows if kept."""
     assert snapshot.private is not None
     private = snapshot.private.compact()
-    assert private.digests is not None
-    kept = private.training_rows
-    rows = None if kept is None else require_in_memory(kept)
-    private.digests.make_counts(rows)
+    kept, table = private.training_rows, private.digests
+    rows = None if kept is None else require_in_memory(kept).dump("rows", arrays)
     return {
         **replace(snapshot, private=private).dump(arrays),
-        "digests": private.digests.dump("digests", arrays),
-        "rows": None if rows is None else rows.dump("rows", arrays),
+        "digests": None if table is None else table.dump("digests", arrays),
+        "rows": rows,
     }
 
 
@@ -307,14 +346,15 @@ def _load_private(
     snapshot: Snapshot, content: Content, *, arrays: Mapping[str, NDArray[Any]]
 ) -> Snapshot:
     """Return the snapshot with its private model."""
-    rows = unpack(content["rows"], arrays)
+    rows, digests = (unpack(content[name], arrays) for name in ("rows", "digests"))
     loaded = snapshot.load(
         content,
         arrays,
         training_rows=None if rows is None else TrainingRows(*rows),
-        digests=RowDigests.load(unpack(content["digests"], arrays)),
+        digests=None if digests is None else RowDigests.load(digests),
     )
     assert loaded.private is not None
+    loaded.require_consistent()
     # The folder can be loaded more than once, and each copy counts its own releases.
     scope = replace(loaded.private.scope, counted_apart=True)
     return loaded.keep(replace(loaded.private, scope=scope))
@@ -338,7 +378,8 @@ def _open_pair(
     data = _require(read_file(folder, name), name, folder=folder)
     if digest(data) != content.pop("arrays", None):
         raise CorruptFiles(f"{name} was altered since it was saved; {RESTORE}")
-    arrays: Mapping[str, NDArray[Any]] = import_safetensors().load(data)
+    with refuse_nonsense(f"{name} does not contain arrays; {RESTORE}"):
+        arrays: Mapping[str, NDArray[Any]] = import_safetensors().load(data)
     return content, arrays
 
 
