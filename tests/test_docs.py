@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 import expunge
+from tests.names import Tree, broken_links, stale
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
-PAPER = ROOT / "docs/paper.md"
+PAPER, RADII = ROOT / "docs/paper.md", ROOT / "docs/radii.md"
 
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)[^`]*`")
@@ -89,8 +90,9 @@ def test_decision_is_short(decision: Path) -> None:
     assert len(decision.read_text().splitlines()) <= DECISION_LINES
 
 
-def test_paper_map_names_tests_that_exist() -> None:
-    rows = TEST_NAME.findall(PAPER.read_text())
+@pytest.mark.parametrize("page", [PAPER, RADII], ids=name)
+def test_paper_map_names_tests_that_exist(page: Path) -> None:
+    rows = TEST_NAME.findall(page.read_text())
     missing = [(file, test) for file, test in rows if not exists(file, test)]
     assert rows
     assert not missing
@@ -100,8 +102,23 @@ def exists(file: str, test: str) -> bool:
     return (ROOT / file).is_file() and test in defined_tests(ROOT / file)
 
 
-def test_paper_map_names_functions_that_exist() -> None:
-    functions = PACKAGE_NAME.findall(PAPER.read_text())
+def test_every_theorem_names_a_test() -> None:
+    """From one statement to the next, or at the end of its section, there is one."""
+    text = RADII.read_text()
+    for section in re.split(r"^## ", text, flags=re.M)[1:]:
+        if re.search(r"^\*\*(?:Lemma|Theorem) \d", section, re.M):
+            assert TEST_NAME.search(section), section.splitlines()[0]
+    stated = re.findall(r"^\*\*(Lemma|Theorem) (\d+)", text, re.M)
+    assert [int(number) for _, number in stated] == list(range(1, len(stated) + 1))
+    table = text[text.index("## Where each statement") :]
+    for kind, number in stated:
+        if (kind, number) != ("Lemma", "4"):  # a step of Lemma 5
+            assert re.search(rf"\b{number}\b", table), number
+
+
+@pytest.mark.parametrize("page", [PAPER, RADII], ids=name)
+def test_paper_map_names_functions_that_exist(page: Path) -> None:
+    functions = PACKAGE_NAME.findall(page.read_text())
     assert functions
     for function in functions:
         pkgutil.resolve_name(function)
@@ -155,7 +172,7 @@ def stale_names(text: str, words: set[str]) -> set[str]:
 
 def test_names_and_files_in_documents_and_docstrings_exist() -> None:
     words = spelled_words()
-    # Decisions are about the day they were taken, and keep the names of that day.
+    # What decisions name is looked up below: they also name what others spell.
     pages = [page for page in PAGES if page not in DECISIONS]
     texts = {name(page): FENCED.sub("", page.read_text()) for page in pages}
     for file in sorted((ROOT / "src").rglob("*.py")):
@@ -172,6 +189,70 @@ def test_names_and_files_in_documents_and_docstrings_exist() -> None:
         if not (ROOT / file).exists()
     }
     assert not missing
+
+
+TREE = Tree(ROOT)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name)
+def test_paths_names_and_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    assert sorted(stale(TREE, page, text)) == []
+    assert sorted(broken_links(page, text)) == []
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "radius/kinds.py",
+        "linalg/prox.py",
+        "solvers/",
+        "tests/test_nothing.py",
+        "test_nothing.py",
+        "private_model/answers.py::remove_rows",
+        "removal/mechanisms.py::Newton.nothing",
+        "tests/test_docs.py::test_that_nobody_wrote",
+        "bounds.LIFTED",
+        "promise.radius.third_order",
+        "expunge.unlearn",
+        "expunge.promise.radius.nothing",
+        "Labels.current",
+        "Budget.nothing(1)",
+        "linalg.kink_masses",
+    ],
+)
+def test_what_is_gone_is_noticed(token: str) -> None:
+    assert list(stale(TREE, ROOT / "docs/paper.md", f"see `{token}`"))
+    assert not list(stale(TREE, ROOT / "docs/paper.md", f'see "{token}"'))
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "promise/radius.py",
+        "radius.py::growth",
+        "docs/decisions/",
+        "tests/test_service_*.py",
+        "tests/test_docs.py::test_what_is_there_is_found",
+        "promise.radius.growth",
+        "expunge.promise.radius.growth",
+        "expunge.registry.rebuild_journal(folder)",
+        "Budget.grid",
+        "Newton.update",
+        "rounding.LIFTED",
+        "registry.models.refit",
+    ],
+)
+def test_what_is_there_is_found(token: str) -> None:
+    assert not list(stale(TREE, ROOT / "docs/paper.md", f"see `{token}`"))
+
+
+def test_broken_link_is_noticed() -> None:
+    page = ROOT / "docs/paper.md"
+    good = "[a](radii.md#local-growth) [b](radii.md) [c](#errata) [d](https://x.org)"
+    assert not list(broken_links(page, good))
+    bad = ["nothing.md", "radii.md#nothing", "#nothing"]
+    assert list(broken_links(page, " ".join(f"[x]({each})" for each in bad))) == bad
 
 
 def test_stale_name_is_noticed() -> None:

@@ -18,6 +18,7 @@ from expunge.core.sums import loss_hessian
 from expunge.exceptions import Unsupported
 from expunge.promise.capacity import drift_radius, jackknife_radius
 from expunge.removal import State, state_size
+from expunge.removal.jackknife import JackknifeCache
 from tests import printed
 from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
 
@@ -99,9 +100,9 @@ def test_e12_newton_needs_no_inverse_per_request(
     mechanism = Newton()
     state, factored, original = mechanism.init(case.summary), [], Symmetric.cholesky
 
-    def counted(matrix: Symmetric) -> Cholesky:
+    def counted(matrix: Symmetric, *, overwrite: bool = False) -> Cholesky:
         factored.append(matrix.size)
-        return original(matrix)
+        return original(matrix, overwrite=overwrite)
 
     monkeypatch.setattr(Symmetric, "cholesky", counted)
     for i, row in enumerate(case.removed.blocks(1), start=1):
@@ -153,7 +154,7 @@ def test_e17_hinge_has_no_hessian_and_least_squares_no_lipschitz_constant() -> N
 def test_e18_printed_psi_3_steps_half_as_far_the_wrong_way() -> None:
     X, y = logistic_data(np.random.default_rng(18), 400, 6)
     case = removal(ridge_logistic(0.05), X, y, 40)
-    slope = updated(case, Jackknife()).smooth_gradient
+    slope = updated(case, Jackknife()).smooth_gradient / len(case.rows)
     H = printed.hessian(case.objective, case.rows, case.theta)
     theirs = printed.psi_3_minimiser(case.theta, slope, H)
     ours = case.answer(Jackknife())
@@ -166,10 +167,10 @@ def test_e18_printed_psi_3_forgets_lambda() -> None:
     X, y = logistic_data(np.random.default_rng(18), 400, 6)
     case = removal(lasso(), X, y, 40)
     state = updated(case, Jackknife())
-    assert state.metric is not None
-    right = state.metric @ state.anchor - state.smooth_gradient
+    metric = metric_of(state) / state.anchor_weight
+    right = metric @ state.anchor - state.smooth_gradient / state.anchor_weight
     unscaled = scaled_kink(replace(case.objective, alpha=1.0))  # + pi(theta)
-    theirs = scaled_prox(state.metric, right, kink=unscaled, start=state.anchor).x
+    theirs = scaled_prox(metric, right, kink=unscaled, start=state.anchor).x
     assert not theirs.any()
     assert case.error(case.answer(Jackknife())) < 0.25 * case.moved()
 
@@ -205,10 +206,15 @@ def test_e21_prox_must_scale_lambda_by_what_is_left() -> None:
 def with_unscaled_prox(case: Removal) -> Vector:
     """Return the jackknife rightly started, with the printed prox of lambda pi."""
     state = updated(case, Jackknife())
-    assert state.metric is not None
-    H = state.metric.dense()
+    H = metric_of(state).dense()
     v = state.anchor - np.linalg.solve(H, state.smooth_gradient)
-    return printed.prox(case.objective, H, v)
+    return printed.prox(case.objective, H / state.anchor_weight, v)
+
+
+def metric_of(state: State) -> Symmetric:
+    """Return the Hessian at the anchor that a jackknife with a kink keeps."""
+    assert isinstance(state.cache, JackknifeCache) and state.cache.metric is not None
+    return state.cache.metric
 
 
 def test_e22_newton_must_remove_the_regulariser_too() -> None:
