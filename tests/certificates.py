@@ -10,7 +10,6 @@ from expunge.promise.accountant import (
     Accountant,
     Event,
     Fitted,
-    NoisyTuning,
     Removed,
     TunedRemovably,
     release_event,
@@ -18,7 +17,13 @@ from expunge.promise.accountant import (
 from expunge.promise.budget import Budget
 from expunge.promise.certificate import Certificate, certify
 from expunge.promise.noise import Source
-from expunge.promise.scope import Scope
+from expunge.promise.scope import EXACT as CARRIES_NO_NOISE
+from expunge.promise.scope import (
+    EXACT_ASSUMPTIONS,
+    NOT_COVERED,
+    PREPROCESSING,
+    Scope,
+)
 from expunge.promise.verification import Record
 
 OBJECTIVE = Objective(Logistic(), L2(), alpha=1e-3, intercept=True)
@@ -39,9 +44,10 @@ def record(radius: float = 1e-3) -> Record:
     )
 
 
-def handling(certificates: Iterable[Certificate] = (), **changes: Any) -> Handling:
-    """Return what a receipt says of an erasure that led to these certificates."""
-    found = list(certificates)
+def handling(
+    certificates: Iterable[Certificate] = (), right: str = "erase", **changes: Any
+) -> Handling:
+    """Return what a receipt says of a request that led to these certificates."""
     stated: dict[str, Any] = {
         "basis": "GDPR Art. 17",
         "destroyed": ("rows", "keys of rows"),
@@ -51,7 +57,7 @@ def handling(certificates: Iterable[Certificate] = (), **changes: Any) -> Handli
         "copies": {},
         "extended": "",
         "notified": "",
-        "guarantee": describe_guarantee(found),
+        "guarantee": describe_guarantee(right, certificates),
     }
     return Handling(**stated | changes)
 
@@ -88,6 +94,10 @@ JOINT = certificate(Budget(epsilon=0.5, releases=12, row_norm=1.0), "secure")
 SEEDED = certificate(Budget(allow_seeded=True), "seeded")
 UNPROTECTED = certificate(Budget(tau=1e-4), "seeded")
 BARE = certificate()
+EXACT = BARE.replace(  # nothing makes one yet
+    status="exact",
+    assumptions=EXACT_ASSUMPTIONS,
+    not_covered=(*NOT_COVERED, PREPROCESSING, CARRIES_NO_NOISE),
+)
 CHOSEN = certificate(Budget(), "secure", [TunedRemovably(certified=True)])
-NOISED = certificate(Budget(choice_sigma=0.01), "secure", [NoisyTuning(1e-3)])
-ALL = (EACH, JOINT, SEEDED, UNPROTECTED, BARE, CHOSEN, NOISED)
+ALL = (EACH, JOINT, SEEDED, UNPROTECTED, BARE, CHOSEN, EXACT)

@@ -35,8 +35,7 @@ from tests.instances import LOSSES, PENALTIES
 PINNED = """
     status epsilon delta sigma tau radius_budget releases n_releases n_subjects_removed
     n_subjects_added n_parameters noise_grid row_norm selection mechanism objective
-    noise_source assumptions not_covered commitment version claim choice_sigma
-    choice_share classes
+    noise_source assumptions not_covered commitment version claim classes
 """.split()
 
 
@@ -93,7 +92,7 @@ def test_request_log_is_counted() -> None:
 
 
 def test_without_budget_nothing_is_claimed() -> None:
-    assert BARE.status == "radius-only"
+    assert BARE.status == "no promise"
     assert all(getattr(BARE, name) is None for name in (*BUDGET_FIELDS, "releases"))
     assert WITHOUT_BUDGET in BARE.not_covered
 
@@ -104,14 +103,13 @@ def test_without_budget_nothing_is_claimed() -> None:
         (EACH, "certified", ()),
         (JOINT, "certified", ()),
         (certificates.SEEDED, "certified", (SEEDED,)),
-        (certificates.UNPROTECTED, "radius-only", (UNPROTECTED, SEEDED)),
-        (BARE, "radius-only", (WITHOUT_BUDGET,)),
+        (certificates.UNPROTECTED, "no promise", (UNPROTECTED, SEEDED)),
+        (BARE, "no promise", (WITHOUT_BUDGET,)),
         (
             certificates.certificate(Budget(), "secure", [TunedOnData("grid search")]),
-            "radius-only",
+            "no promise",
             (CHOSEN,),
         ),
-        (certificates.NOISED, "certified", ()),
         (certificates.CHOSEN, "certified", ()),
     ],
 )
@@ -151,7 +149,7 @@ def test_seeded_release_before_a_secure_one_breaks_a_joint_claim() -> None:
         noise_source="secure",
         commitment=EACH.commitment,
     )
-    assert certificate.status == "radius-only"
+    assert certificate.status == "no promise"
     assert UNPROTECTED in certificate.not_covered
 
 
@@ -177,13 +175,11 @@ def _drop(name: str) -> Change:
     return change
 
 
-# What a budget may leave open.
-OPTIONAL = ("releases", "choice_sigma", "choice_share")
 MISSHAPEN: list[Change] = [
     *(_drop(name) for name in PINNED),
     *(_set(name, {"a": 1}) for name in PINNED),
     *(_set(name, True) for name in PINNED),
-    *(_set(name, None) for name in PINNED if name not in OPTIONAL),
+    *(_set(name, None) for name in PINNED if name != "releases"),
     *(_set(name, -1) for name in PINNED),
     *(_set(name, "maybe") for name in PINNED if name != "mechanism"),
     *(_set(name, 1.5) for name in ("n_releases", "n_subjects_removed", "releases")),

@@ -32,9 +32,10 @@ from expunge.ledger import (
     read_entry,
     sign,
 )
-from expunge.ledger.documents import DAY, CanonicalDocument, day_of, midnight
+from expunge.ledger.documents import DAY, day_of, midnight
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, consistency_proof
+from expunge.promise.canonical import CanonicalDocument
 from tests import certificates
 
 START = "2023-11-14"
@@ -318,7 +319,7 @@ class TestTwoHeads:
         verdict = check_consistency(
             HEAD, self.EARLY, proof=self.PROOF, public_pem=self.PEM
         )
-        assert verdict.stands, verdict.says
+        assert verdict.valid, verdict.says
         assert "grew from 7 to 25 entries and changed none" in verdict.says
 
     def test_rewritten_past_is_found(self) -> None:
@@ -335,15 +336,15 @@ class TestTwoHeads:
         verdict = check_consistency(
             forged, self.EARLY, proof=self.PROOF, public_pem=self.PEM
         )
-        assert not verdict.stands
+        assert not verdict.valid
         assert "signed by key" in verdict.says
         renamed = replace(forged, key=NEW.public.id)
         assert not check_consistency(
             renamed, self.EARLY, proof=self.PROOF, public_pem=self.PEM
-        ).stands
+        ).valid
 
     def test_time_does_not_run_backwards(self) -> None:
         late = sign(replace(self.EARLY, day=shifted(HEAD.day, 1)), OLD)
         verdict = check_consistency(HEAD, late, proof=self.PROOF, public_pem=self.PEM)
         assert "not the earlier one" in verdict.says
-        assert not verdict.stands
+        assert not verdict.valid

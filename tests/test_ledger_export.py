@@ -18,7 +18,7 @@ from expunge.ledger import (
     export,
     sign,
 )
-from expunge.ledger.documents import CanonicalDocument
+from expunge.promise.canonical import CanonicalDocument
 from tests.test_ledger import (
     NEW,
     OLD,
@@ -61,7 +61,7 @@ class TestWhole:
     def test_stands_and_says_what_that_does_not_show(self, pem: str | bytes) -> None:
         for lines in (EXPORT, EXPORT.decode()):
             verdict = check_export(lines, pem, seen=HEADS)
-            assert verdict.stands, verdict.says
+            assert verdict.valid, verdict.says
             assert verdict.ledger == STATES[-1]
             assert "All 50 entries" in verdict.says
             assert "compare with a later head" in verdict.says
@@ -69,19 +69,19 @@ class TestWhole:
 
     def test_continues_where_an_earlier_one_ended(self) -> None:
         first = check_export(export(DOCUMENTS[:24]), PEM)
-        assert first.stands
+        assert first.valid
         assert first.ledger.size == 20
         second = check_export(export(DOCUMENTS[24:]), PEM, since=first.ledger)
-        assert second.stands
+        assert second.valid
         assert second.ledger == STATES[-1]
-        assert not check_export(export(DOCUMENTS[24:]), PEM).stands
-        assert not check_export(export(DOCUMENTS[25:]), PEM, since=first.ledger).stands
-        assert check_export(b"", PEM, since=STATES[-1]).stands
+        assert not check_export(export(DOCUMENTS[24:]), PEM).valid
+        assert not check_export(export(DOCUMENTS[25:]), PEM, since=first.ledger).valid
+        assert check_export(b"", PEM, since=STATES[-1]).valid
 
     def test_head_from_elsewhere_is_held_against_the_start(self) -> None:
         begun = STATES[DOCUMENTS.index(HEADS[3])]
         lines = EXPORT[len(export(DOCUMENTS[: DOCUMENTS.index(HEADS[3]) + 1])) :]
-        assert check_export(lines, PEM, since=begun, seen=HEADS[3:4]).stands
+        assert check_export(lines, PEM, since=begun, seen=HEADS[3:4]).valid
         other = sign(replace(HEADS[3], root=HEADS[2].root), OLD)
         says = check_export(lines, PEM, since=begun, seen=[other]).says
         assert "a head from elsewhere disagrees: the head over 20" in says
@@ -96,11 +96,11 @@ class TestWhole:
         documents = [
             document for document in DOCUMENTS if isinstance(document, Entry)
         ] + [HEADS[-1]]
-        assert checked(documents).stands
+        assert checked(documents).valid
 
     @pytest.mark.parametrize("lines", [b"", b"\n", b"{}\n", b"[]\n", b"\xff\n"])
-    def test_nothing_does_not_stand(self, lines: bytes) -> None:
-        assert not check_export(lines, PEM).stands
+    def test_nothing_is_not_valid(self, lines: bytes) -> None:
+        assert not check_export(lines, PEM).valid
 
 
 class TestTampering:
@@ -130,7 +130,7 @@ class TestTampering:
         for i in range(0, len(EXPORT), 199):
             for other in alternatives(EXPORT[i]):
                 forged = b"%b%c%b" % (EXPORT[:i], other, EXPORT[i + 1 :])
-                assert not check_export(forged, PEM).stands
+                assert not check_export(forged, PEM).valid
 
     @pytest.mark.parametrize("length", [1, 100, len(EXPORT) - 1])
     def test_broken_off_within_a_line(self, length: int) -> None:
@@ -138,12 +138,12 @@ class TestTampering:
 
     def test_appended_bytes(self) -> None:
         for extra in (b" ", b"\n", b"{}", b"\x00\n"):
-            assert not check_export(EXPORT + extra, PEM).stands
+            assert not check_export(EXPORT + extra, PEM).valid
 
 
 def failed_here(verdict: ExportVerdict, since: Ledger) -> bool:
     """Whether the export was refused before the next head was believed."""
-    return not verdict.stands and verdict.ledger == since
+    return not verdict.valid and verdict.ledger == since
 
 
 class TestEntries:
@@ -183,7 +183,7 @@ class TestEntries:
 
     def test_head_after_every_entry_names_the_changed_one(self) -> None:
         documents = [document for document, _ in written(N, every=1)]
-        assert checked(documents).stands
+        assert checked(documents).valid
         documents[documents.index(entry(11))] = request(11, n_subjects=2)
         assert "entry 11 was changed" in checked(documents).says
 
@@ -210,10 +210,10 @@ class TestTail:
     SHORT = DOCUMENTS[: DOCUMENTS.index(HEADS[5]) + 1]
 
     def test_cut_off_at_a_head_is_seen_by_a_later_head_alone(self) -> None:
-        assert checked(self.SHORT).stands
+        assert checked(self.SHORT).valid
         says = checked(self.SHORT, HEADS[-1]).says
         assert "entries 30 to 49 were cut off" in says
-        assert checked(self.SHORT, HEADS[5], HEADS[0]).stands
+        assert checked(self.SHORT, HEADS[5], HEADS[0]).valid
 
     def test_rewritten_past_is_seen_by_an_earlier_head(self) -> None:
         rewritten = [
@@ -223,7 +223,7 @@ class TestTail:
         ]
         ledger = reduce(Ledger.append, rewritten, Ledger.empty(OLD.public))
         resigned = [*rewritten, ledger.head(NEW, ledger.day)]
-        assert checked(resigned).stands  # signed by the operator himself
+        assert checked(resigned).valid  # signed by the operator himself
         says = checked(resigned, HEADS[2]).says
         assert "a head from elsewhere disagrees: the head over 15 entries" in says
 
@@ -268,7 +268,7 @@ class TestKeys:
             assert "by the list of keys given" in check_export(EXPORT, given).says
         with pytest.raises(InvalidInput, match="changed its keys elsewhere"):
             check_export(b"", given, since=STATES[-1])
-        assert check_export(b"", BOTH, since=STATES[-1]).stands
+        assert check_export(b"", BOTH, since=STATES[-1]).valid
 
     def test_rotation_by_a_stranger_is_refused(self) -> None:
         rotation = DOCUMENTS[place(ROTATION)]

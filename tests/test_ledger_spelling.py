@@ -22,13 +22,13 @@ from expunge.ledger import (
     merkle,
 )
 from expunge.ledger.documents import (
-    CanonicalDocument,
     model_name,
+    read_at_a_glance,
     read_document,
-    read_fast,
 )
 from expunge.ledger.entries import SHARE
 from expunge.ledger.export import LINES
+from expunge.promise.canonical import CanonicalDocument
 from tests.test_ledger import HEAD, KINDS, OLD, request, written
 from tests.test_ledger_export import DOCUMENTS, alternatives
 
@@ -37,6 +37,7 @@ NAMES = st.sampled_from(
     ["a", "b", "B", "a.1", "a-1", "_a", "", "\u00e9", 'a"', "x" * 65]
 )
 DAYS = st.sampled_from(["2024-02-29", "2023-02-29", "1969-12-31", "2024-13-01", "", 1])
+MODELS = st.from_regex(model_name.schema["pattern"], fullmatch=True)
 COUNTS = st.sampled_from(
     [0, 1, -1, 10**14, 10**15, 2**53 - 1, 2**53, 10**30, 1.0, True, None, "1"]
 )
@@ -72,7 +73,7 @@ def parts(document: CanonicalDocument) -> list[tuple[str, type, Any]]:
 
 def require_same(text: str | bytes) -> None:
     """See that a glance tells nothing, or what the strict reader tells."""
-    seen = read_fast(text, LINES)
+    seen = read_at_a_glance(text, LINES)
     if seen is not None:
         read = strictly(text)
         assert read is not None, text
@@ -83,7 +84,7 @@ def require_same(text: str | bytes) -> None:
 class TestKinds:
     def test_is_read_at_a_glance(self, document: Entry | Head) -> None:
         for text in (document.to_json(), document.to_json().encode()):
-            seen = read_fast(text, LINES)
+            seen = read_at_a_glance(text, LINES)
             assert seen is not None
             assert parts(seen) == parts(type(document).from_json(text))
             assert seen.to_json() == document.to_json()
@@ -117,7 +118,7 @@ class TestKinds:
             dumps(found | {"zone": "UTC"}),
         ]
         for other in others:
-            assert read_fast(other, LINES) is None
+            assert read_at_a_glance(other, LINES) is None
             with pytest.raises(InvalidInput):
                 read_document(other, LINES)
 
@@ -135,11 +136,11 @@ def test_models_come_in_order_each_once(pairs: list[tuple[str, str]]) -> None:
     require_same(text)
     names = [name for name, _ in pairs]
     in_order = names == sorted(set(names))
-    assert (read_fast(text, LINES) is not None) == in_order
+    assert (read_at_a_glance(text, LINES) is not None) == in_order
 
 
 @given(
-    st.dictionaries(st.from_regex(model_name.pattern, fullmatch=True), DIGESTS),
+    st.dictionaries(MODELS, DIGESTS),
     st.integers(0, 2**53 - 1),
 )
 def test_whatever_it_says_is_spelled_as_the_package_spells(
@@ -154,25 +155,25 @@ def test_lists_of_any_length_are_read_at_a_glance(digests: tuple[str, ...]) -> N
     document = ReleasesSuperseded(
         sequence=1, day="2024-01-01", model="m", certificates=digests, by="ab" * 32
     )
-    assert read_fast(document.to_json(), LINES) == document
+    assert read_at_a_glance(document.to_json(), LINES) == document
 
 
 def test_numbers_too_long_for_a_glance_are_read_all_the_same() -> None:
     document = request(1, n_subjects=2**53 - 1)
-    assert read_fast(document.to_json(), LINES) is None
+    assert read_at_a_glance(document.to_json(), LINES) is None
     assert read_document(document.to_json(), LINES) == document
 
 
 def test_numbers_that_a_double_cannot_hold_are_refused() -> None:
     text = request(1, n_subjects=2**53 - 1).to_json()
     beyond = text.replace(str(2**53 - 1), str(2**53))
-    assert read_fast(beyond, LINES) is None
+    assert read_at_a_glance(beyond, LINES) is None
     with pytest.raises(InvalidInput, match="must be an integer"):
         read_document(beyond, LINES)
 
 
 def test_documents_within_documents_are_not_read_at_a_glance() -> None:
-    assert read_fast('{"kind":"receipt"}', {"receipt": Receipt}) is None
+    assert read_at_a_glance('{"kind":"receipt"}', {"receipt": Receipt}) is None
 
 
 class TestWork:
@@ -186,7 +187,7 @@ class TestWork:
 
         data = export(DOCUMENTS)
         monkeypatch.setattr(CanonicalDocument, "from_json", unexpected)
-        assert check_export(data, OLD.public.to_pem()).stands
+        assert check_export(data, OLD.public.to_pem()).valid
 
     def test_hashes_are_one_for_each_entry_and_a_few_for_each_head(
         self, monkeypatch: pytest.MonkeyPatch
@@ -201,7 +202,7 @@ class TestWork:
         n, every = 512, 64
         data = export(document for document, _ in written(n, every))
         monkeypatch.setattr(merkle, "node_hash", counted)
-        assert check_export(data, OLD.public.to_pem()).stands
+        assert check_export(data, OLD.public.to_pem()).valid
         assert n_hashes <= n + (n // every) * n.bit_length()
 
 

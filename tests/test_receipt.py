@@ -102,7 +102,7 @@ class TestStanding:
     def test_with_nothing_but_a_key(self, pem: str | bytes) -> None:
         for text in (TEXT, TEXT.encode()):
             verdict = check_receipt(text, pem)
-            assert verdict.stands, verdict.says
+            assert verdict.valid, verdict.says
             assert f"it is signed by key {NEW.public.id}" in verdict.findings
             assert any("entry 11 of a ledger of 25" in f for f in verdict.findings)
 
@@ -121,10 +121,10 @@ class TestStanding:
     @pytest.mark.parametrize("certificate", certificates.ALL)
     def test_any_certificate(self, certificate: Certificate) -> None:
         verdict = check_receipt(alone(certificate).to_json(), OLD.public.to_pem())
-        assert verdict.stands, verdict.says
+        assert verdict.valid, verdict.says
         assert set(certificate.not_covered) < set(verdict.not_covered)
-        nothing = "The operator promises nothing" in verdict.says
-        assert nothing == (certificate.status == "radius-only")
+        nothing = "Nothing is promised" in verdict.says
+        assert nothing == (certificate.status == "no promise")
 
     @pytest.mark.parametrize(
         ("days", "said"),
@@ -143,7 +143,7 @@ class TestStanding:
             stated, {}, handling=handling(), place=EntryProof(head, ()), key=OLD
         )
         verdict = check_receipt(late.to_json(), PEM)
-        assert verdict.stands
+        assert verdict.valid
         assert said in verdict.says
         assert "Models changed: none" in verdict.says
 
@@ -159,7 +159,7 @@ class TestStanding:
             ),
             key=NEW,
         )
-        assert check_receipt(later.to_json(), PEM).stands
+        assert check_receipt(later.to_json(), PEM).valid
 
     def test_proof_from_the_frontier_alone(self) -> None:
         # The newest entry's siblings are the peaks before it: no store is needed.
@@ -174,7 +174,7 @@ class TestStanding:
             ),
             key=NEW,
         )
-        assert check_receipt(newest.to_json(), PEM).stands
+        assert check_receipt(newest.to_json(), PEM).valid
 
     def test_names_nobody(self) -> None:
         stated = json.loads(TEXT)
@@ -205,19 +205,18 @@ class TestTampering:
     @pytest.mark.parametrize(("made", "every"), [(alone(EACH), 1), (RECEIPT, 23)])
     def test_every_byte(self, made: Receipt, every: int) -> None:
         data = made.to_json().encode()
-        assert check_receipt(data, PEM).stands
+        assert check_receipt(data, PEM).valid
         for i in range(0, len(data), every):
             for other in alternatives(data[i]):
                 forged = b"%b%c%b" % (data[:i], other, data[i + 1 :])
-                assert not check_receipt(forged, PEM).stands, (i, other)
+                assert not check_receipt(forged, PEM).valid, (i, other)
 
     @pytest.mark.parametrize(
         "text",
         [
-            *("", "{}", "null", "[]", '"receipt"', TEXT + "\n", " " + TEXT, TEXT[:-1]),
-            *(b"\xff", TEXT.encode("utf-16"), b"\xef\xbb\xbf" + TEXT.encode()),
-            *(json.dumps(json.loads(TEXT), indent=2), "\ud800", "[" * 100_000),
-            TEXT.replace("25", "25.0"),
+            *("", "{}", "null", "[]", '"receipt"', TEXT[:-1], "\ud800", "[" * 100_000),
+            *(b"\xff", TEXT.encode("utf-16"), TEXT.replace("25", "25.0")),
+            TEXT.replace('"n_subjects":1', '"n_subjects":1,"n_subjects":1'),
             TEXT.replace('"objective":{', '"objective":{"a":' + DEEP + ","),
         ],
     )
@@ -226,12 +225,34 @@ class TestTampering:
         assert "not a receipt as it was issued" in verdict.says
         assert verdict.not_covered == ()
 
+    @pytest.mark.parametrize("ending", ["\n", "\r\n"])
+    def test_a_newline_at_the_end_is_no_matter(self, ending: str) -> None:
+        assert check_receipt(TEXT + ending, PEM) == check_receipt(TEXT, PEM)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *(TEXT + "\n\n", TEXT + "\r", " " + TEXT),
+            b"\xef\xbb\xbf" + TEXT.encode(),
+            json.dumps(json.loads(TEXT), indent=2),
+            json.dumps(dict(reversed(json.loads(TEXT).items()))),
+        ],
+    )
+    def test_saved_again_is_told_from_altered(self, text: str | bytes) -> None:
+        verdict = check_receipt(text, PEM)
+        assert verdict.resaved and not verdict.valid
+        assert "what it says is what was signed" in verdict.says
+        assert verdict.findings == verdict.not_covered == ()
+        data = text if isinstance(text, bytes) else text.encode()
+        altered = check_receipt(data.replace(b"erase", b"hold"), PEM)
+        assert not altered.resaved and not altered.valid
+
     def test_question_mark_does_not_stand_for_anything(self) -> None:
         # A character that cannot be encoded must not become another one.
         asked = replace(EACH, mechanism="what?")
         text = alone(asked).to_json()
-        assert check_receipt(text, PEM).stands
-        assert not check_receipt(text.replace("what?", "what\ud800"), PEM).stands
+        assert check_receipt(text, PEM).valid
+        assert not check_receipt(text.replace("what?", "what\ud800"), PEM).valid
 
 
 class TestForgery:
@@ -242,8 +263,8 @@ class TestForgery:
         assert "the keys given are" in check_receipt(stranger.to_json(), PEM).says
         renamed = replace(stranger, key=NEW.public.id).to_json()
         assert "is not signed by key" in check_receipt(renamed, PEM).says
-        assert not check_receipt(TEXT, STRANGER.public.to_pem()).stands
-        assert not check_receipt(TEXT, OLD.public.to_pem()).stands
+        assert not check_receipt(TEXT, STRANGER.public.to_pem()).valid
+        assert not check_receipt(TEXT, OLD.public.to_pem()).valid
 
     def test_head_of_another_key_is_refused(self) -> None:
         for head in (sign(HEAD, STRANGER), sign(HEAD, OLD)):
@@ -333,6 +354,6 @@ def test_offline_in_another_process(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from expunge.ledger import check_receipt\n"
         "read = lambda name: Path(name).read_bytes()\n"
-        "assert check_receipt(read('receipt.json'), read('key.pem')).stands\n"
+        "assert check_receipt(read('receipt.json'), read('key.pem')).valid\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)

@@ -21,29 +21,30 @@ another.
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 from ..exceptions import InvalidInput
-from ..promise.canonical import Check, count, exactly, hexadecimal, one_of
-from ..rights.regimes import REGIMES
-from ..rights.standing import OUTCOMES, REASONS, RIGHTS
-from .documents import (
+from ..promise.canonical import (
     CanonicalDocument,
-    by_model,
-    digest,
-    list_of,
-    model_name,
-    read_document,
-    utc_day,
+    Count,
+    Digest,
+    OneOrMore,
+    checks_of,
+    hexadecimal,
+    one_of,
 )
+from ..rights.regimes import REGIMES
+from ..rights.standing import REASONS, Outcome, Right
+from .documents import Day, ModelName, read_document
 from .keys import KEY_BYTES, SIGNATURE_BYTES, PublicKey, SigningKey
 from .merkle import Tree
 
-FORMAT, HEAD_FORMAT = 1, 1
 REQUEST_BYTES = 16
-EXTENSIONS = ("complex", "many")
+RequestId: TypeAlias = Annotated[str, hexadecimal(REQUEST_BYTES)]
+Signature: TypeAlias = Annotated[str, hexadecimal(SIGNATURE_BYTES)]
+Extension: TypeAlias = Literal["complex", "many"]
+EXTENSIONS: tuple[Extension, ...] = get_args(Extension)
 """Reasons for which laws allow an extension: complexity, or the number of requests."""
-SIGNED_CHECKS = {"key": digest, "signature": hexadecimal(SIGNATURE_BYTES)}
 SHARE = 100  # signatures that a thread verifies at a time: 10 ms
 # Of a document that is not signed yet; no key verifies it.
 NO_KEY, NO_SIGNATURE = "00" * KEY_BYTES, "00" * SIGNATURE_BYTES
@@ -118,13 +119,6 @@ def sign(document: AnySigned, key: SigningKey) -> AnySigned:
     return signed
 
 
-_STAMP: Mapping[str, Check] = {
-    "sequence": count(0),
-    "day": utc_day,
-    "version": exactly(FORMAT),
-}
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Entry(CanonicalDocument):
     """One line of a ledger.
@@ -142,26 +136,19 @@ class Entry(CanonicalDocument):
         Version of the format.
     """
 
-    sequence: int
-    day: str
+    sequence: Count
+    day: Day
     kind: str
-    version: int = FORMAT
+    version: Literal[1] = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ModelRegistered(Entry):
     """A model came under the ledger, with the certificate of its first release."""
 
-    model: str
-    certificate: str
-    kind: str = "model registered"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("model registered"),
-        "model": model_name,
-        "certificate": digest,
-    }
+    model: ModelName
+    certificate: Digest
+    kind: Literal["model registered"] = "model registered"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -186,32 +173,17 @@ class RequestCompleted(Entry):
         What became of it, and the code of a reason; empty without one.
     """
 
-    request: str
-    certificates: Mapping[str, str]
-    n_subjects: int
-    submitted: str
-    accepted: str
-    deadline: str
-    right: str
-    regime: str
-    outcome: str
-    reason: str
-    kind: str = "request completed"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("request completed"),
-        "request": hexadecimal(REQUEST_BYTES),
-        "certificates": by_model(digest),
-        "n_subjects": count(0),
-        "submitted": utc_day,
-        "accepted": utc_day,
-        "deadline": utc_day,
-        "right": one_of(*RIGHTS),
-        "regime": one_of(*REGIMES),
-        "outcome": one_of(*OUTCOMES),
-        "reason": one_of(*REASONS),
-    }
+    request: RequestId
+    certificates: Mapping[ModelName, Digest]
+    n_subjects: Count
+    submitted: Day
+    accepted: Day
+    deadline: Day
+    right: Right
+    regime: Annotated[str, one_of(*REGIMES)]
+    outcome: Outcome
+    reason: Annotated[str, one_of(*REASONS)]
+    kind: Literal["request completed"] = "request completed"
 
     def require_consistent(self) -> None:
         """Refuse days in an impossible order, and a refusal without a reason."""
@@ -243,20 +215,11 @@ class RequestExtended(Entry):
         The day on which the person was told, and the new deadline.
     """
 
-    request: str
-    reason: str
-    notified: str
-    deadline: str
-    kind: str = "request extended"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("request extended"),
-        "request": hexadecimal(REQUEST_BYTES),
-        "reason": one_of(*EXTENSIONS),
-        "notified": utc_day,
-        "deadline": utc_day,
-    }
+    request: RequestId
+    reason: Extension
+    notified: Day
+    deadline: Day
+    kind: Literal["request extended"] = "request extended"
 
     def require_consistent(self) -> None:
         """Refuse days in an impossible order."""
@@ -271,30 +234,17 @@ class RequestExtended(Entry):
 class HoldEnded(Entry):
     """Rows that a request put under a hold were erased, since its last day is past."""
 
-    request: str
-    kind: str = "hold ended"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("hold ended"),
-        "request": hexadecimal(REQUEST_BYTES),
-    }
+    request: RequestId
+    kind: Literal["hold ended"] = "hold ended"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ReleaseMade(Entry):
     """A model was published, under the certificate with this digest."""
 
-    model: str
-    certificate: str
-    kind: str = "release made"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("release made"),
-        "model": model_name,
-        "certificate": digest,
-    }
+    model: ModelName
+    certificate: Digest
+    kind: Literal["release made"] = "release made"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -304,18 +254,10 @@ class ReleasesSuperseded(Entry):
     ``certificates`` holds the digests of theirs; ``by`` is that of the release to use.
     """
 
-    model: str
-    certificates: tuple[str, ...]
-    by: str
-    kind: str = "releases superseded"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("releases superseded"),
-        "model": model_name,
-        "certificates": list_of(digest),
-        "by": digest,
-    }
+    model: ModelName
+    certificates: tuple[Digest, ...]
+    by: Digest
+    kind: Literal["releases superseded"] = "releases superseded"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -325,16 +267,9 @@ class ReleaseWithdrawn(Entry):
     ``certificate`` is the digest of its certificate.
     """
 
-    model: str
-    certificate: str
-    kind: str = "release withdrawn"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("release withdrawn"),
-        "model": model_name,
-        "certificate": digest,
-    }
+    model: ModelName
+    certificate: Digest
+    kind: Literal["release withdrawn"] = "release withdrawn"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -345,16 +280,9 @@ class ModelRemoved(Entry):
     used. The name is not used again.
     """
 
-    model: str
-    certificate: str
-    kind: str = "model removed"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("model removed"),
-        "model": model_name,
-        "certificate": digest,
-    }
+    model: ModelName
+    certificate: Digest
+    kind: Literal["model removed"] = "model removed"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -364,17 +292,10 @@ class KeyRotated(Entry, SignedDocument):
     ``public`` is the new key, 32 bytes in hexadecimal; ``key`` names the old one.
     """
 
-    public: str
-    key: str = NO_KEY
-    signature: str = NO_SIGNATURE
-    kind: str = "key rotated"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        **SIGNED_CHECKS,
-        "kind": one_of("key rotated"),
-        "public": hexadecimal(KEY_BYTES),
-    }
+    public: Annotated[str, hexadecimal(KEY_BYTES)]
+    key: Digest = NO_KEY
+    signature: Signature = NO_SIGNATURE
+    kind: Literal["key rotated"] = "key rotated"
 
     @property
     def new_key(self) -> PublicKey:
@@ -390,16 +311,9 @@ class Restored(Entry):
     requests, completed after that, were applied to it.
     """
 
-    taken: str
-    n_replayed: int
-    kind: str = "restored"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("restored"),
-        "taken": utc_day,
-        "n_replayed": count(0),
-    }
+    taken: Day
+    n_replayed: Count
+    kind: Literal["restored"] = "restored"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -410,30 +324,26 @@ class TrailSealed(Entry):
     covers all before it.
     """
 
-    n_lines: int
-    last: str
-    kind: str = "trail sealed"
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **_STAMP,
-        "kind": one_of("trail sealed"),
-        "n_lines": count(1),
-        "last": digest,
-    }
+    n_lines: OneOrMore
+    last: Digest
+    kind: Literal["trail sealed"] = "trail sealed"
 
 
 KINDS: Mapping[str, type[Entry]] = {
-    "hold ended": HoldEnded,
-    "key rotated": KeyRotated,
-    "model registered": ModelRegistered,
-    "model removed": ModelRemoved,
-    "release made": ReleaseMade,
-    "release withdrawn": ReleaseWithdrawn,
-    "releases superseded": ReleasesSuperseded,
-    "request completed": RequestCompleted,
-    "request extended": RequestExtended,
-    "restored": Restored,
-    "trail sealed": TrailSealed,
+    str(checks_of(kind)["kind"].schema["const"]): kind
+    for kind in (
+        HoldEnded,
+        KeyRotated,
+        ModelRegistered,
+        ModelRemoved,
+        ReleaseMade,
+        ReleaseWithdrawn,
+        ReleasesSuperseded,
+        RequestCompleted,
+        RequestExtended,
+        Restored,
+        TrailSealed,
+    )
 }
 
 
@@ -456,22 +366,13 @@ class Head(SignedDocument):
         Name of the key in force at this size, and its signature of everything else.
     """
 
-    size: int
-    root: str
-    day: str
-    key: str = NO_KEY
-    signature: str = NO_SIGNATURE
-    kind: str = "head"
-    version: int = HEAD_FORMAT
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        **SIGNED_CHECKS,
-        "size": count(0),
-        "root": digest,
-        "day": utc_day,
-        "kind": one_of("head"),
-        "version": exactly(HEAD_FORMAT),
-    }
+    size: Count
+    root: Digest
+    day: Day
+    key: Digest = NO_KEY
+    signature: Signature = NO_SIGNATURE
+    kind: Literal["head"] = "head"
+    version: Literal[1] = 1
 
     @property
     def tree(self) -> Tree:

@@ -10,8 +10,8 @@ A missing end leaves no trace in what remains. It only shows against a head that
 reader has from elsewhere: from an earlier export, or from a receipt.
 
 ``check_file`` is for anyone who holds a file and the public keys. It finds out what the
-file claims to be, and whether it stands: no registry, no database, no network. A file
-that cannot be parsed does not stand. A file to compare with must itself stand.
+file claims to be, and whether it is valid: no registry, no database, no network. A file
+that cannot be parsed is not valid. A file to compare with must itself be valid.
 """
 
 from collections import defaultdict
@@ -22,9 +22,10 @@ from typing import Literal, TypeAlias, TypeVar
 
 from ..core.values import loads
 from ..exceptions import InvalidInput
+from ..promise.canonical import CanonicalDocument
 from ..promise.certificate import Certificate
 from ..promise.verification import Record, Verdict, verify
-from .documents import CanonicalDocument, read_document
+from .documents import read_document
 from .entries import (
     KINDS,
     Entry,
@@ -36,7 +37,7 @@ from .entries import (
 )
 from .ledger import KeyHistory, Ledger, check_place, unsigned_message
 from .merkle import leaf_hash
-from .receipts import Receipt, check_receipt
+from .receipts import Receipt, check_receipt, without_newline
 
 # What a line of an export may be.
 LINES: Mapping[str, type[Entry | Head]] = {"head": Head, **KINDS}
@@ -296,7 +297,7 @@ def _make_verdict(reader: _ExportReader, failure: str) -> ExportVerdict:
         findings.append(f"{n_agree} heads from elsewhere agree")
     if failure:
         says = (
-            f"The export does not stand: {failure}. Heads vouch for the "
+            f"The export is not valid: {failure}. Heads vouch for the "
             f"{confirmed.size} entries before; what comes after was not judged."
         )
     else:
@@ -343,12 +344,12 @@ class FileToCheck:
     @property
     def line(self) -> bytes:
         """The content without the line ending that a shell or an editor adds."""
-        return self.data.removesuffix(b"\n").removesuffix(b"\r")
+        return without_newline(self.data)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Whether a file stands, on which conditions, and what it does not cover."""
+    """Whether a file is valid, on which conditions, and what it does not cover."""
 
     kind: FileKind
     verdict: Verdict
@@ -368,7 +369,7 @@ def check_file(
     seen: Sequence[FileToCheck],
     record: bytes | None,
 ) -> CheckResult:
-    """Check whether a file stands.
+    """Check whether a file is valid.
 
     Parameters
     ----------
@@ -387,7 +388,7 @@ def check_file(
             f"{file.path} is not a certificate; --record goes with a certificate"
         )
     if kind == "unknown":
-        says = f"{file.path} does not stand: {UNKNOWN_FILE}, or it was damaged."
+        says = f"{file.path} is not valid: {UNKNOWN_FILE}, or it was damaged."
         return CheckResult(kind, Verdict((), (UNKNOWN_FILE,), says))
     if kind == "certificate":
         if seen:
@@ -408,10 +409,10 @@ def _check_certificate(file: FileToCheck, record: bytes | None) -> CheckResult:
         certificate = Certificate.from_json(file.data)
     except InvalidInput as error:
         failure = f"this is not a certificate as it was issued: {error}"
-        says = f"The certificate does not stand: {failure}."
+        says = f"The certificate is not valid: {failure}."
         return CheckResult("certificate", Verdict((), (failure,), says))
     verdict = verify(certificate, opened)
-    if not verdict.stands:
+    if not verdict.valid:
         return CheckResult("certificate", verdict)
     provided = _collect_assumptions([certificate])
     return CheckResult("certificate", verdict, provided, certificate.not_covered)
@@ -420,8 +421,8 @@ def _check_certificate(file: FileToCheck, record: bytes | None) -> CheckResult:
 def _check_receipt(
     file: FileToCheck, pem: bytes, *, seen: Sequence[FileToCheck]
 ) -> CheckResult:
-    verdict = check_receipt(file.line, pem)
-    if not verdict.stands:
+    verdict = check_receipt(file.data, pem)
+    if not verdict.valid:
         return CheckResult("receipt", verdict)
     receipt = Receipt.from_json(file.line)
     compared = [_compare(receipt.head, other, pem=pem) for other in seen]
@@ -429,7 +430,7 @@ def _check_receipt(
     findings = tuple(finding for finding, _ in compared if finding)
     findings = verdict.findings + findings
     if failures:
-        says = f"The receipt does not stand: {'; '.join(failures)}."
+        says = f"The receipt is not valid: {'; '.join(failures)}."
         return CheckResult("receipt", Verdict(findings, failures, says))
     provided = _collect_assumptions(receipt.certificates.values())
     full = replace(verdict, findings=findings)
@@ -451,11 +452,11 @@ def _compare(head: Head, other: FileToCheck, *, pem: bytes) -> tuple[str, str]:
         raise InvalidInput(
             f"{other.path} is not a ledger export; compare a receipt with exports"
         )
-    size = _require_standing(other, check_export(other.data, pem)).ledger.size
+    size = _require_valid(other, check_export(other.data, pem)).ledger.size
     if size < head.size:
         return f"{other.path} ends before the receipt: it could not be compared", ""
     verdict = check_export(other.data, pem, seen=[head])
-    if verdict.stands:
+    if verdict.valid:
         return f"{other.path} is the same ledger", ""
     return "", f"{other.path} is another ledger: {verdict.failures[0]}"
 
@@ -468,26 +469,26 @@ def _check_export(
 
 
 def _read_heads(other: FileToCheck, pem: bytes) -> Iterator[Head]:
-    """Yield the heads in a receipt or an export that stands."""
+    """Yield the heads in a receipt or an export that is valid."""
     if other.kind == "receipt":
-        _require_standing(other, check_receipt(other.line, pem))
+        _require_valid(other, check_receipt(other.data, pem))
         yield Receipt.from_json(other.line).head
         return
     if other.kind != "ledger export":
         raise InvalidInput(
             f"{other.path} is not a receipt or a ledger export; omit it from --seen"
         )
-    _require_standing(other, check_export(other.data, pem))
+    _require_valid(other, check_export(other.data, pem))
     for line in other.data.splitlines():
         page = read_document(line, LINES)
         if isinstance(page, Head):
             yield page
 
 
-def _require_standing(other: FileToCheck, verdict: AnyVerdict) -> AnyVerdict:
-    """Return the verdict on a file to compare with; raise if it does not stand."""
-    if not verdict.stands:
+def _require_valid(other: FileToCheck, verdict: AnyVerdict) -> AnyVerdict:
+    """Return the verdict on a file to compare with; raise if it is not."""
+    if not verdict.valid:
         raise InvalidInput(
-            f"{other.path} does not stand itself ({verdict.failures[0]}); omit it"
+            f"{other.path} is not valid itself ({verdict.failures[0]}); omit it"
         )
     return verdict

@@ -10,18 +10,17 @@ Like all that a receipt holds it names nobody, and no figure in it depends on a 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import exp
-from typing import ClassVar
+from typing import Annotated, Literal
 
 from ..exceptions import InvalidInput
-from ..promise.canonical import Check, exactly, one_of, sentence
+from ..promise.canonical import CanonicalDocument, Sentence, one_of
 from ..promise.certificate import Certificate
+from ..promise.scope import state_limit
 from ..rights.regimes import REGIMES
 from ..rights.standing import FOR_HOLDS, OUTCOMES, REASONS, RIGHTS
-from .documents import CanonicalDocument, by_model, list_of, optional_day
+from .documents import ModelName, OptionalDay
 from .entries import EXTENSIONS
 
-FORMAT = 1
 RESTRICTION = "restriction"
 DESTROYED = (
     "rows",
@@ -33,7 +32,45 @@ DESTROYED = (
 REFERENCES = sorted(
     {text for regime in REGIMES.values() for _, text in regime.references}
 )
-NO_MODEL = "No model was changed, so nothing is promised about one."
+REMOVED = {
+    "data": "without your data",
+    "before": "that you were in the data",
+    "effect": "The influence of your data on the published parameters of {models} was "
+    "removed.",
+}
+EFFECTS: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(RIGHTS, REMOVED),
+    "rectify": {
+        "data": "with your corrected data",
+        "before": "that it had learnt from your former data",
+        "effect": "The published parameters of {models} follow from your corrected "
+        "data.",
+    },
+    "lift": {
+        "data": "with your data",
+        "before": "that they were put back",
+        "effect": "The published parameters of {models} follow from your data again.",
+    },
+}
+"""By what was asked: what a retrained model learns from, what somebody may think
+instead of that, and what it means for models with a promise."""
+WITHOUT_PROMISE = (
+    "Of {models}, changed too, nothing is promised about what is left in the result."
+)
+GUARANTEES: Mapping[str, str] = {
+    "no promise": (
+        "For at least one model nothing is promised; the certificates say which."
+    ),
+    "certified": (
+        "Up to noise that hides the difference, the result is what retraining {data} "
+        "gives: someone who thought 50:50 {before}, and otherwise that the model was "
+        "retrained, is {limit} after seeing this release of it (epsilon {epsilon}, "
+        "delta {delta})."
+    ),
+    "exact": "To the last bit, the result is what retraining {data} gives.",
+    "": "No model was changed, so nothing is promised about one.",
+}
+"""What is promised in words, by the weakest status of the certificates."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -63,31 +100,17 @@ class Handling(CanonicalDocument):
         What is promised, in one sentence.
     """
 
-    basis: str
-    destroyed: tuple[str, ...]
-    backups_until: str
-    retained: str
-    retained_until: str
-    copies: Mapping[str, tuple[str, ...]]
-    extended: str
-    notified: str
-    guarantee: str
-    kind: str = "handling"
-    version: int = FORMAT
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        "basis": one_of("", *REFERENCES),
-        "destroyed": list_of(one_of(*DESTROYED)),
-        "backups_until": optional_day,
-        "retained": one_of("", RESTRICTION, *FOR_HOLDS),
-        "retained_until": optional_day,
-        "copies": by_model(list_of(sentence)),
-        "extended": one_of("", *EXTENSIONS),
-        "notified": optional_day,
-        "guarantee": sentence,
-        "kind": one_of("handling"),
-        "version": exactly(FORMAT),
-    }
+    basis: Annotated[str, one_of("", *REFERENCES)]
+    destroyed: tuple[Annotated[str, one_of(*DESTROYED)], ...]
+    backups_until: OptionalDay
+    retained: Annotated[str, one_of("", RESTRICTION, *FOR_HOLDS)]
+    retained_until: OptionalDay
+    copies: Mapping[ModelName, tuple[Sentence, ...]]
+    extended: Annotated[str, one_of("", *EXTENSIONS)]
+    notified: OptionalDay
+    guarantee: Sentence
+    kind: Literal["handling"] = "handling"
+    version: Literal[1] = 1
 
     def with_copies(self, copies: Mapping[str, tuple[str, ...]]) -> "Handling":
         """Return the same, with the files under which superseded releases left."""
@@ -130,19 +153,37 @@ def list_destroyed(
     return rows + (DESTROYED[2:] if changed else ())
 
 
-def describe_guarantee(certificates: Iterable[Certificate]) -> str:
-    """Return in one sentence what certificates promise together: the weakest."""
+def describe_guarantee(right: str, certificates: Iterable[Certificate]) -> str:
+    """Return in one sentence what certificates promise together: the weakest.
+
+    Parameters
+    ----------
+    right
+        What was asked.
+    certificates
+        Those of the models that were changed.
+    """
     found = list(certificates)
-    if not found:
-        return NO_MODEL
-    promised = [one for one in found if one.status != "radius-only"]
-    if len(promised) < len(found):
-        return "For at least one model nothing is promised; the certificates say which."
-    epsilon = max(one.epsilon or 0.0 for one in promised)
-    delta = max(one.delta or 0.0 for one in promised)
-    return (
-        "Each release is hard to tell from one of a model that was fitted to the data "
-        "as they now are: whatever somebody believes, seeing it changes the odds of "
-        f"any guess by at most {exp(epsilon):.3g} times (epsilon {epsilon:g}), except "
-        f"with a probability of {delta:g} (delta)."
+    statuses = {one.status for one in found}
+    epsilon = max((one.epsilon or 0.0 for one in found), default=0.0)
+    delta = max((one.delta or 0.0 for one in found), default=0.0)
+    return GUARANTEES[
+        next((word for word in GUARANTEES if word in statuses), "")
+    ].format(
+        **EFFECTS[right],
+        limit=state_limit(epsilon, delta),
+        epsilon=f"{epsilon:g}",
+        delta=f"{delta:g}",
     )
+
+
+def describe_effect(right: str, certificates: Mapping[str, Certificate]) -> str:
+    """Return in sentences what a request did to models; nothing if none was changed."""
+    bare = [name for name, one in certificates.items() if one.status == "no promise"]
+    names = [name for name in certificates if name not in bare]
+    said = []
+    for text, found in ((EFFECTS[right]["effect"], names), (WITHOUT_PROMISE, bare)):
+        if found:
+            models = f"model{'s' * (len(found) > 1)} {', '.join(found)}"
+            said.append(f"{text.format(models=models)} ")
+    return "".join(said)

@@ -15,7 +15,8 @@ same name.
 
     tag = key id : BLAKE2b(id; key)       (RFC 7693, keyed; ids as in ``subjects``)
 
-Identifiers of people have tags in the same way (``rights.identifiers``).
+Identifiers of people have tags in the same way (``rights.identifiers``), and so has the
+loosest form of an id, by which near misses are noticed.
 
 Without the key nobody can test a guess, and destroying the key makes every tag under it
 meaningless. One person has one tag under one key, so tags link requests and are still
@@ -36,6 +37,7 @@ from typing import Any, NoReturn, SupportsIndex
 from ..disk import (
     denied_message,
     draft_file,
+    find_inode,
     hidden_path,
     make_folder,
     store_failure,
@@ -44,11 +46,13 @@ from ..disk import (
 from ..exceptions import ExpungeError, InvalidInput, needing
 from ..private_model.subjects import person
 from ..promise.noise import SECRET_BYTES, random_bytes
-from ..rights.identifiers import Identifier
+from ..rights.identifiers import Identifier, loosest
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 TAG_ID_BYTES, TAG_BYTES = 8, 32
 TOKEN_BYTES = 8
+MAIN = "main:"
+"""What tags begin with that lead from an id of a declared kind to itself."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 # SubjectPublicKeyInfo of Ed25519 up to the key itself (RFC 8410, section 4).
 SPKI = bytes.fromhex("302a300506032b6570032100")
@@ -90,28 +94,33 @@ def read_or_create_secret(path: Path, make: Callable[[], bytes]) -> bytes:
 
 def read_secret(path: Path) -> bytes:
     """Return the content of a secret file, or raise UnusableKey."""
-    try:
-        file = path.open("rb")
-    except PermissionError:
-        raise UnusableKey(f"a key cannot be read: {denied_message(path)}") from None
-    except OSError as error:
-        raise UnusableKey(
-            f"key file {path} cannot be read ({error.strerror}); restore it from its "
-            "backup: a new key could not continue what the old one began"
-        ) from None
-    with file:
-        # Of the file that is open, not of the name, which could change in between.
-        mode = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(mode):
+    while True:
+        try:
+            file = path.open("rb")
+        except PermissionError:
+            raise UnusableKey(f"a key cannot be read: {denied_message(path)}") from None
+        except OSError as error:
             raise UnusableKey(
-                f"key file {path} is not a regular file; give the path of the key"
-            )
-        if os.name == "posix" and mode & OTHERS:
-            raise UnusableKey(
-                f"key file {path} has mode {stat.S_IMODE(mode):04o}: others may have "
-                f"read it; run chmod 600 {path}, and rotate the key if they could"
-            )
-        return file.read()
+                f"key file {path} cannot be read ({error.strerror}); restore it from "
+                "its backup: a new key could not continue what the old one began"
+            ) from None
+        with file:
+            # Of the file that is open, not of the name, which could change in between.
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise UnusableKey(
+                    f"key file {path} is not a regular file; give the path of the key"
+                )
+            if os.name == "posix" and mode & OTHERS:
+                raise UnusableKey(
+                    f"key file {path} has mode {stat.S_IMODE(mode):04o}: others may "
+                    f"have read it; run chmod 600 {path}, and rotate the key if they "
+                    "could"
+                )
+            content = file.read()
+            # A file that was replaced meanwhile may have been erased under the reader.
+            if find_inode(path) == os.fstat(file.fileno()).st_ino:
+                return content
 
 
 def _create_secret(path: Path, content: bytes) -> None:
@@ -309,6 +318,26 @@ def subject_tag(subject: object, key: TagKey) -> str:
 def subject_tags(subject: object, keys: Sequence[TagKey]) -> tuple[str, ...]:
     """Return the tags of a person under every key, to find old ones as well."""
     return tuple(subject_tag(subject, key) for key in keys)
+
+
+def near_tag(word: str, key: TagKey) -> str:
+    """Return the tag of the loosest form of a word: of ids that may be one person's."""
+    return _hash_under(key, b"expunge near", text=loosest(word))
+
+
+def near_tags(word: str, keys: Sequence[TagKey]) -> tuple[str, ...]:
+    """Return the tags of the loosest form of a word under every key."""
+    return tuple(near_tag(word, key) for key in keys)
+
+
+def main_tags(identifier: Identifier, keys: Sequence[TagKey]) -> tuple[str, ...]:
+    """Return the tags by which an id of a declared kind is found by its hash.
+
+    They are not those of an alias: an address may be one model's id of a person, and
+    lead to the id that another model has.
+    """
+    text = _spell_alias(identifier)
+    return tuple(MAIN + _hash_under(key, b"expunge main", text=text) for key in keys)
 
 
 def alias_tag(identifier: Identifier, key: TagKey) -> str:

@@ -13,30 +13,37 @@ reading.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+from ..core.values import dumps, loads
 from ..exceptions import InvalidInput
-from ..promise.canonical import Check, exactly, hexadecimal, load_schema, one_of
+from ..promise.canonical import Digest, load_schema
 from ..promise.certificate import Certificate
 from ..promise.verification import Verdict, verify
-from ..rights.standing import REASONS
-from .documents import by_model, days_between, document_of, list_of
+from ..rights.standing import OUTCOME_WORDS, REASONS, RIGHT_WORDS, describe_outcome
+from .documents import ModelName, days_between
 from .entries import (
     NO_KEY,
     NO_SIGNATURE,
-    SIGNED_CHECKS,
     Head,
     RequestCompleted,
+    Signature,
     SignedDocument,
     sign,
 )
-from .handling import Handling, describe_guarantee
+from .handling import (
+    EFFECTS,
+    GUARANTEES,
+    WITHOUT_PROMISE,
+    Handling,
+    describe_effect,
+    describe_guarantee,
+)
 from .keys import SigningKey
 from .ledger import KeyHistory, hash_entry
-from .merkle import HASH_BYTES, Proof, includes
+from .merkle import Proof, includes
 
-FORMAT = 1
 # Each follows "It says nothing about ...", like those of a certificate.
 NOT_COVERED = (
     "who was removed: it names nobody, and only the operator can tell you that it "
@@ -81,31 +88,22 @@ class Receipt(SignedDocument):
     """
 
     entry: RequestCompleted
-    certificates: Mapping[str, Certificate]
+    certificates: Mapping[ModelName, Certificate]
     handling: Handling
     head: Head
-    proof: tuple[str, ...]
-    key: str = NO_KEY
-    signature: str = NO_SIGNATURE
-    kind: str = "receipt"
-    version: int = FORMAT
+    proof: tuple[Digest, ...]
+    key: Digest = NO_KEY
+    signature: Signature = NO_SIGNATURE
+    kind: Literal["receipt"] = "receipt"
+    version: Literal[1] = 1
 
     # A refused value may be very long; its field and the reason are enough.
     private: ClassVar[bool] = True
-    checks: ClassVar[Mapping[str, Check]] = {
-        **SIGNED_CHECKS,
-        "entry": document_of(RequestCompleted),
-        "certificates": by_model(document_of(Certificate)),
-        "handling": document_of(Handling),
-        "head": document_of(Head),
-        "proof": list_of(hexadecimal(HASH_BYTES)),
-        "kind": one_of("receipt"),
-        "version": exactly(FORMAT),
-    }
 
     def require_consistent(self) -> None:
         """Refuse certificates that are not of the entry's models, or say less."""
-        if self.handling.guarantee != describe_guarantee(self.certificates.values()):
+        promised = describe_guarantee(self.entry.right, self.certificates.values())
+        if self.handling.guarantee != promised:
             raise InvalidInput(
                 "Receipt: the guarantee in words is not what its certificates promise"
             )
@@ -172,6 +170,23 @@ def schema() -> dict[str, Any]:
     return load_schema("receipt") | {"$defs": {"certificate": inner}}
 
 
+def rules() -> dict[str, Any]:
+    """Return what ``check.js`` checks receipts by: their schema, and the words used."""
+    words = {
+        "not_covered": NOT_COVERED,
+        "as_of_the_list": AS_OF_THE_LIST,
+        "retired": RETIRED,
+        "resaved": RESAVED,
+        "rights": RIGHT_WORDS,
+        "outcomes": OUTCOME_WORDS,
+        "reasons": REASONS,
+        "effects": EFFECTS,
+        "without_promise": WITHOUT_PROMISE,
+        "guarantees": GUARANTEES,
+    }
+    return {"schema": schema(), "words": words}
+
+
 Findings: TypeAlias = list[tuple[str, str]]
 """Each a finding, and the failure if it does not hold."""
 
@@ -185,9 +200,25 @@ class ReceiptVerdict(Verdict):
     not_covered
         What the receipt says nothing about, including what its certificates exclude;
         empty if it is not valid.
+    resaved
+        Whether it is not valid only because some program saved it in another spelling:
+        what it says is what was signed.
     """
 
     not_covered: tuple[str, ...] = ()
+    resaved: bool = False
+
+
+RESAVED = (
+    "it was saved again in another spelling: what it says is what was signed, but its "
+    "bytes are not; use the file as you were given it, or write this one as canonical "
+    "JSON (RFC 8785)"
+)
+
+
+def without_newline(data: bytes) -> bytes:
+    """Return a document without the one line ending that a shell or an editor adds."""
+    return data.removesuffix(b"\n").removesuffix(b"\r" if data[-1:] == b"\n" else b"")
 
 
 def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdict:
@@ -196,14 +227,35 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
     Parameters
     ----------
     receipt
-        As it was handed over, byte for byte.
+        As it was handed over, byte for byte; one newline at its end is no matter.
     public_pem
         The public keys of the operator's ledger, each with the sizes of the heads that
         it signs (``KeyHistory.to_pem``), from a source other than the receipt.
     """
     history = KeyHistory.from_pem(public_pem)
+    given = (
+        receipt
+        if isinstance(receipt, bytes)
+        else receipt.encode("utf-8", "surrogatepass")
+    )
+    data = without_newline(given)
+    verdict = _check_bytes(data, history)
+    if verdict.valid:
+        return verdict
     try:
-        parsed = Receipt.from_json(receipt)
+        # Some editors put a mark of the encoding in front.
+        spelled = dumps(loads(data.decode("utf-8-sig"), "Receipt")).encode()
+    except (InvalidInput, RecursionError, UnicodeDecodeError):
+        return verdict
+    if spelled != data and _check_bytes(spelled, history).valid:
+        return replace(_refuse((), (RESAVED,)), resaved=True)
+    return verdict
+
+
+def _check_bytes(data: bytes, history: KeyHistory) -> ReceiptVerdict:
+    """Return whether a receipt in these bytes is valid."""
+    try:
+        parsed = Receipt.from_json(data)
     except InvalidInput as error:
         return _refuse((), (f"this is not a receipt as it was issued: {error}",))
     failure = _check_signatures(parsed, history)
@@ -232,7 +284,7 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
 
 
 def _refuse(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVerdict:
-    says = f"The receipt does not stand: {'; '.join(failures)}."
+    says = f"The receipt is not valid: {'; '.join(failures)}."
     return ReceiptVerdict(findings, failures, says)
 
 
@@ -302,13 +354,15 @@ def _describe(receipt: Receipt) -> str:
     """Return what happened to the request, in sentences."""
     entry = receipt.entry
     models = ", ".join(receipt.certificates) or "none"
-    why = f" ({REASONS[entry.reason]})" if entry.reason else ""
+    outcome = describe_outcome(entry.outcome, entry.reason)
+    right = RIGHT_WORDS.get(entry.right, entry.right)
     return (
-        f"The operator states that request {entry.request} ({entry.right}, "
+        f"The operator states that request {entry.request} ({right}, "
         f"{entry.regime}), made on {entry.submitted} and accepted on {entry.accepted}, "
         f"was answered on {entry.day}, {_punctuality(entry)} its deadline of "
-        f"{entry.deadline}. Outcome: {entry.outcome}{why}. {_describe_rows(receipt)}"
+        f"{entry.deadline}. Outcome: {outcome}. {_describe_rows(receipt)}"
         f"People it was about: {entry.n_subjects}. Models changed: {models}. "
+        f"{describe_effect(entry.right, receipt.certificates)}"
         f"{receipt.handling.guarantee} The statement is entry {entry.sequence} of the "
         "ledger and cannot be taken back unnoticed."
     )

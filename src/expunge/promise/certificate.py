@@ -13,26 +13,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from ..core.values import stored
+from ..display.cards import Card
 from ..exceptions import InvalidInput, Unsupported
 from .accountant import Accountant, Claim, Selection, is_permitted
 from .canonical import (
     Check,
+    Count,
+    Digest,
     Document,
+    NotNegative,
+    OneOrMore,
+    Positive,
     Schema,
-    count,
-    exactly,
+    Sentence,
+    Share,
     freeze,
-    hexadecimal,
-    number,
-    one_of,
-    optional,
-    sentence,
-    sentences,
 )
-from .card import PromiseCard
 from .noise import Source
 from .scope import (
     CHOSEN,
@@ -43,16 +42,17 @@ from .scope import (
     WITHOUT_BUDGET,
     Classes,
     Scope,
+    assumed_of,
     assumptions_of,
+    state_limit,
 )
 
 if TYPE_CHECKING:  # SciPy takes a while to import, and a ledger is read without it
     from ..core.objective import Objective
 
-Status: TypeAlias = Literal["certified", "radius-only"]
+Status: TypeAlias = Literal["certified", "exact", "no promise"]
 RowNorm: TypeAlias = Literal["declared", "measured"]
 
-FORMAT = 1
 NO_COMMITMENT = "00" * 32
 # Stated together or not at all.
 BUDGET_FIELDS = (
@@ -65,12 +65,17 @@ BUDGET_FIELDS = (
     "noise_source",
     "claim",
 )
-# Stated only beside the others, where they apply.
-OPTIONAL_FIELDS = ("releases", "choice_sigma", "choice_share")
+NO_BUDGET = "Nothing is promised: there is no budget, so the release has no noise."
+CHOSEN_ON_DATA = (
+    "Nothing is promised: a choice was made by looking at the data, and removal does "
+    "not undo it."
+)
+SEEDED_NOISE = (
+    "Nothing is promised: the noise came from a seed, which the budget does not allow."
+)
 
 
 def _freeze_objective(value: Any) -> Any:
-    """Return the description of an objective, read-only."""
     description = freeze(value)
     parts = description if isinstance(description, Mapping) else {}
     for part in (parts.get("loss"), parts.get("penalty")):
@@ -93,14 +98,16 @@ _DESCRIPTION = {
 
 @stored
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Certificate(PromiseCard, Document):
+class Certificate(Document):
     """The public half of a release: budget, request log, and a commitment.
 
     Parameters
     ----------
     status
-        "certified", or "radius-only" where nothing is promised; then ``not_covered``
-        says why.
+        "certified": the noise hides what the release may differ from retraining;
+        "exact": the published numbers equal those of retraining to the last bit,
+        without noise and without a budget; "no promise": nothing is promised, and
+        ``not_covered`` says why.
     claim
         What (epsilon, delta) is about: "each release" or "all releases jointly".
     epsilon, delta
@@ -118,7 +125,7 @@ class Certificate(PromiseCard, Document):
     noise_grid
         Step of the noise, a power of two.
     noise_source
-        Where the noise comes from: "secure", "opendp" or "seeded".
+        Where the noise comes from: "secure" or "seeded".
     n_releases
         Releases made under the budget, this one included.
     n_subjects_removed, n_subjects_added
@@ -135,14 +142,9 @@ class Certificate(PromiseCard, Document):
         models.
     selection
         How tuned parameters were chosen: "none" if nothing was tuned, "certified" to
-        equal tuning again on the remaining rows, "recomputed" on them, by "noised"
-        scores, or "not covered". It names the method fixed beforehand, not what a
-        request turned out to need.
-    choice_sigma
-        Standard deviation of the noise on the scores that a noised choice compares;
-        None if no choice is noised.
-    choice_share
-        Share of each release's cost that pays for a noised choice, or None.
+        equal tuning again on the remaining rows, "recomputed" on them, or "not
+        covered". It names the method fixed beforehand, not what a request turned out
+        to need.
     mechanism
         Name of what answers removals.
     objective
@@ -160,62 +162,32 @@ class Certificate(PromiseCard, Document):
 
     status: Status
     claim: Claim | None
-    epsilon: float | None
-    delta: float | None
-    sigma: float | None
-    tau: float | None
-    radius_budget: float | None
-    releases: int | None
-    n_releases: int
-    n_subjects_removed: int
-    n_subjects_added: int
-    n_parameters: int
-    noise_grid: float | None
+    epsilon: NotNegative | None
+    delta: Share | None
+    sigma: Positive | None
+    tau: Positive | None
+    radius_budget: Positive | None
+    releases: OneOrMore | None
+    n_releases: OneOrMore
+    n_subjects_removed: Count
+    n_subjects_added: Count
+    n_parameters: OneOrMore
+    noise_grid: Positive | None
     noise_source: Source | None
     row_norm: RowNorm
     classes: Classes
     selection: Selection
-    choice_sigma: float | None
-    choice_share: float | None
-    mechanism: str
-    objective: Mapping[str, Any]
-    assumptions: tuple[str, ...]
-    not_covered: tuple[str, ...]
-    commitment: str
-    version: int = FORMAT
-
-    checks: ClassVar[Mapping[str, Check]] = {
-        "status": one_of(*get_args(Status)),
-        "claim": optional(one_of(*get_args(Claim))),
-        "epsilon": optional(number(0.0, closed=True)),
-        "delta": optional(number(0.0, 1.0)),
-        "sigma": optional(number(0.0)),
-        "tau": optional(number(0.0)),
-        "radius_budget": optional(number(0.0)),
-        "releases": optional(count(1)),
-        "n_releases": count(1),
-        "n_subjects_removed": count(0),
-        "n_subjects_added": count(0),
-        "n_parameters": count(1),
-        "noise_grid": optional(number(0.0)),
-        "noise_source": optional(one_of(*get_args(Source))),
-        "row_norm": one_of(*get_args(RowNorm)),
-        "classes": one_of(*get_args(Classes)),
-        "selection": one_of(*get_args(Selection)),
-        "choice_sigma": optional(number(0.0)),
-        "choice_share": optional(number(0.0, 1.0)),
-        "mechanism": sentence,
-        "objective": Check(_freeze_objective, _DESCRIPTION),
-        "assumptions": sentences,
-        "not_covered": sentences,
-        "commitment": hexadecimal(32),
-        "version": exactly(FORMAT),
-    }
+    mechanism: Sentence
+    objective: Annotated[Mapping[str, Any], Check(_freeze_objective, _DESCRIPTION)]
+    assumptions: tuple[Sentence, ...]
+    not_covered: tuple[Sentence, ...]
+    commitment: Digest
+    version: Literal[1] = 1
 
     @classmethod
     def schema_rules(cls) -> Schema:
         """Return that a budget is stated whole or not at all."""
-        absent = {name: {"type": "null"} for name in (*BUDGET_FIELDS, *OPTIONAL_FIELDS)}
+        absent = {name: {"type": "null"} for name in (*BUDGET_FIELDS, "releases")}
         stated = {name: {"not": {"type": "null"}} for name in BUDGET_FIELDS}
         return {
             "if": {"properties": {"epsilon": {"type": "null"}}},
@@ -231,12 +203,67 @@ class Certificate(PromiseCard, Document):
     def require_consistent(self) -> None:
         """Refuse a budget that is stated in part."""
         absent = [name for name in BUDGET_FIELDS if getattr(self, name) is None]
-        stray = any(getattr(self, name) is not None for name in OPTIONAL_FIELDS)
+        stray = self.releases is not None
         if absent and (len(absent) < len(BUDGET_FIELDS) or stray):
             raise InvalidInput(
                 f"Certificate: {', '.join(absent)} missing from the budget; state all "
                 "of it, or nothing if there is no budget"
             )
+
+    def state_promise(self) -> str:
+        """Return in one sentence what is promised."""
+        left, came = (
+            f"{n} {'person' if n == 1 else 'people'} who"
+            for n in (self.n_subjects_removed, self.n_subjects_added)
+        )
+        changes = [f"without the {left} left"] * bool(self.n_subjects_removed)
+        changes += [f"with the {came} came"] * bool(self.n_subjects_added)
+        gives = f"what retraining {' and '.join(changes) or 'from scratch'} gives"
+        if self.status == "exact":
+            return f"To the last bit, this release is {gives}; it carries no noise."
+        if self.epsilon is None or self.delta is None:
+            return NO_BUDGET
+        if self.status == "no promise":
+            return CHOSEN_ON_DATA if self.selection == "not covered" else SEEDED_NOISE
+        what, they, them = "this release is", "it was", "it"
+        if self.releases is not None:
+            what = f"all {self.releases} releases are"
+            they, them = "they were", "them all"
+        return (
+            f"Up to noise that hides the difference, {what} {gives}: someone who "
+            f"thought 50:50 whether {they} retrained is "
+            f"{state_limit(self.epsilon, self.delta)} after seeing {them} "
+            f"(epsilon {self.epsilon:g}, delta {self.delta:g})."
+        )
+
+    def make_card(self, title: str = "Certificate") -> Card:
+        """Return the card, under a title of your own."""
+        loss, penalty = self.objective["loss"], self.objective["penalty"]
+        of = "" if self.releases is None else f" of {self.releases}"
+        facts = {
+            "people removed": str(self.n_subjects_removed),
+            "people added": str(self.n_subjects_added or ""),
+            "release": f"{self.n_releases}{of}",
+            "model": f"{loss['name']} loss, {penalty['name']} penalty, "
+            f"{self.n_parameters} parameters; removal by {self.mechanism}",
+            "noise": ""
+            if self.sigma is None
+            else f"sigma {self.sigma:g} on each parameter, from a {self.noise_source} "
+            "source",
+        }
+        return Card(
+            title,
+            self.state_promise(),
+            tone="warning" if self.status == "no promise" else "promise",
+            facts=tuple((name, text) for name, text in facts.items() if text),
+            folded=(
+                ("What is not covered: it says nothing about ...", self.not_covered),
+                ("When it holds: provided that ...", self.assumptions),
+            ),
+        )
+
+    def _repr_html_(self) -> str:
+        return self.make_card().to_html()
 
 
 def certify(
@@ -284,63 +311,49 @@ def _make_template(
     noise_source: Source | None,
 ) -> Certificate:
     """Return a certificate whose counts and commitment are to be filled in."""
-    budget, description = accountant.budget, describe(objective)
-    exclusions = _exclusions(accountant, noise_source)
+    budget, size = accountant.budget, accountant.n_parameters
+    chosen, description = accountant.selection == "not covered", describe(objective)
+    sound = is_permitted(budget, noise_source) and (accountant.holds or chosen)
+    reasons = {
+        WITHOUT_BUDGET: budget is None,
+        UNPROTECTED: budget is not None and not sound,
+        CHOSEN: chosen,
+        SEEDED: noise_source == "seeded",
+    }
+    exclusions = [text for text, applies in reasons.items() if applies]
+    stated: dict[str, Any] = dict.fromkeys((*BUDGET_FIELDS, "releases"))
+    if budget is not None:
+        stated |= {
+            "claim": accountant.claim,
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "sigma": budget.sigma,
+            "tau": budget.solver_error(size),
+            "radius_budget": budget.radius_budget(size),
+            "releases": budget.releases,
+            "noise_grid": budget.grid,
+        }
     promised = budget is not None and budget.row_norm is not None
-    missing = (*NOT_COVERED, *scope.exclusions(description), *exclusions)
-    missing += scope.circumstances()
     return Certificate(
-        **_state_budget(accountant) | {"noise_source": noise_source},
-        status="certified" if VOIDS.isdisjoint(exclusions) else "radius-only",
+        **stated | {"noise_source": noise_source},
+        status="certified" if VOIDS.isdisjoint(exclusions) else "no promise",
         n_releases=1,
         n_subjects_removed=0,
         n_subjects_added=0,
-        n_parameters=accountant.n_parameters,
+        n_parameters=size,
         row_norm="declared" if promised else "measured",
         classes=scope.classes,
         selection=accountant.selection,
         mechanism=scope.mechanism,
         objective=description,
-        assumptions=(*assumptions_of(accountant.selection), *scope.assumptions),
-        not_covered=tuple(dict.fromkeys(missing)),
+        assumptions=(
+            *assumptions_of(accountant.selection),
+            *scope.assumptions,
+            *assumed_of(objective),
+        ),
+        not_covered=(*NOT_COVERED, *scope.exclusions(description), *exclusions),
         commitment=NO_COMMITMENT,
     )
-
-
-def _state_budget(accountant: Accountant) -> dict[str, Any]:
-    """Return what the budget determines, all None where there is none."""
-    budget, size = accountant.budget, accountant.n_parameters
-    if budget is None:
-        return dict.fromkeys((*BUDGET_FIELDS, *OPTIONAL_FIELDS))
-    return {
-        "claim": accountant.claim,
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "sigma": budget.sigma,
-        "tau": budget.solver_error(size),
-        "radius_budget": budget.radius_budget(size),
-        "releases": budget.releases,
-        "noise_grid": budget.grid,
-        "choice_sigma": budget.choice_sigma,
-        "choice_share": budget.choice_share if budget.choice_sigma else None,
-    }
-
-
-def _exclusions(accountant: Accountant, noise_source: Source | None) -> tuple[str, ...]:
-    """Return what this release does not cover besides the standard sentences."""
-    chosen = accountant.selection == "not covered"
-    if accountant.budget is None:
-        unprotected = False
-    else:
-        sound = is_permitted(accountant.budget, noise_source)
-        unprotected = not sound or not (accountant.holds or chosen)
-    reasons = {
-        WITHOUT_BUDGET: accountant.budget is None,
-        UNPROTECTED: unprotected,
-        CHOSEN: chosen,
-        SEEDED: noise_source == "seeded",
-    }
-    return tuple(sentence for sentence, applies in reasons.items() if applies)
 
 
 def describe(objective: "Objective") -> dict[str, Any]:

@@ -6,10 +6,14 @@ Each sentence completes "This holds provided that ..." or "It says nothing about
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from math import ceil, exp
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..core.values import stored
 from .accountant import Selection
+
+if TYPE_CHECKING:  # SciPy takes a while to import, and a ledger is read without it
+    from ..core.objective import Objective
 
 Classes: TypeAlias = Literal["none", "declared", "learnt"]
 
@@ -23,10 +27,31 @@ ASSUMPTIONS = (
     "is taken off delta",
     "sums are rounded as IEEE 754 double precision requires",
 )
+# All that a result rests on that equals retraining to the last bit.
+EXACT_ASSUMPTIONS = (
+    "what is computed and the features were fixed without looking at the data",
+    ASSUMPTIONS[1],
+    ASSUMPTIONS[4],
+    "retraining is the same program on the same kind of machine",
+)
 # A certificate with a selection says this too.
 TUNED = "the candidates, the folds and their key were fixed without looking at the data"
+# One with a map of rows of the operator's own says this, and what the map is.
+ENCODED = (
+    "each row was encoded by itself, to the same numbers whenever it is encoded, by a "
+    "map that was fixed without looking at the data: "
+)
 # And one with weights for classes this.
 CLASS_WEIGHT = "the weights of the classes were fixed without looking at the data"
+# And one of a loss that somebody else wrote this.
+STRANGE_LOSS = (
+    "the slope and the curvature of the loss {name}, which is not part of expunge, are "
+    "its derivatives, and its bounds and its growth are what it states"
+)
+STRANGE_PENALTY = (
+    "the penalty {name}, which is not part of expunge, is convex, and its proximal "
+    "operator and subgradients are what its definition has"
+)
 NOT_COVERED = (
     "what the private state could reveal to someone who reads the operator's memory",
     "earlier releases, which contained the removed people: the comparison is with an "
@@ -72,6 +97,10 @@ OTHER_RELEASES = (
     "copy: each counts its own releases"
 )
 WITHOUT_BUDGET = "any promise: without a budget the release carries no noise"
+EXACT = (
+    "what the numbers reveal, alone or beside those of an earlier release: they are "
+    "exact and carry no noise"
+)
 UNPROTECTED = (
     "a release under this budget that promised nothing: its noise came from a seed, "
     "which the budget does not allow"
@@ -92,10 +121,10 @@ REGISTRY = (
 )
 NO_PEOPLE = (
     "the removal of anybody: the model was fitted without saying whose rows these are, "
-    "so nobody can be found in it",
+    "so nobody can be found in it"
 )
 
-# A certificate with one of these is "radius-only", and without them "certified".
+# The status of a certificate with one of these is "no promise".
 VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})
 
 
@@ -122,6 +151,8 @@ class Scope:
         public name of these files, if they have one.
     preprocessed
         Whether preprocessing is fitted, and forgets, with the model.
+    encoder
+        Name and parameters of the map that encodes rows; empty without one.
     columns_guessed
         Whether columns and their kinds were guessed from the rows.
     counted_apart
@@ -144,6 +175,7 @@ class Scope:
     in_registry: bool = False
     has_people: bool = True
     source: str = ""
+    encoder: str = ""
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -151,6 +183,7 @@ class Scope:
         return (
             *((CLASS_WEIGHT,) if self.classes_weighted else ()),
             *((PREPROCESSED,) if self.preprocessed else ()),
+            *((ENCODED + self.encoder,) if self.encoder else ()),
         )
 
     def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
@@ -162,17 +195,11 @@ class Scope:
             describe_source(self.source): self.rows_in_files,
             CLASS_REFUSED: may_refuse_classes(self.classes, description),
             OTHER_RELEASES: self.counted_apart,
+            NO_NOISE: self.preprocessed,
+            **dict.fromkeys(REGISTRY, self.in_registry),
+            NO_PEOPLE: self.in_registry and not self.has_people,
         }
         return tuple(text for text, applies in reasons.items() if applies)
-
-    def circumstances(self) -> tuple[str, ...]:
-        """Return what else they do not cover: by steps, declarations and place."""
-        kept = REGISTRY if self.in_registry else ()
-        return (
-            *((NO_NOISE,) if self.preprocessed else ()),
-            *kept,
-            *(NO_PEOPLE if self.in_registry and not self.has_people else ()),
-        )
 
 
 def describe_source(name: str) -> str:
@@ -203,7 +230,34 @@ def may_refuse_classes(classes: Classes, description: Mapping[str, Any]) -> bool
     return classes == "learnt"
 
 
-def assumptions_of(selection: Selection) -> tuple[str, ...]:
+def assumed_of(objective: "Objective") -> tuple[str, ...]:
+    """Return what is assumed of a loss and a penalty that somebody else wrote."""
+    loss, penalty = objective.loss, objective.penalty
+    losses = dict.fromkeys(type(one) for one in (loss, getattr(loss, "binary", loss)))
+    stated = [(kind, STRANGE_LOSS) for kind in losses]
+    return tuple(
+        text.format(name=kind.__name__)
+        for kind, text in [*stated, (type(penalty), STRANGE_PENALTY)]
+        if not kind.__module__.startswith("expunge.")
+    )
+
+
+def assumptions_of(selection: Selection, *, exact: bool = False) -> tuple[str, ...]:
     """Return the standard assumptions of a certificate with this selection."""
-    tuned = selection in ("certified", "recomputed", "noised")
-    return (*ASSUMPTIONS, TUNED) if tuned else ASSUMPTIONS
+    tuned = selection in ("certified", "recomputed")
+    return (EXACT_ASSUMPTIONS if exact else ASSUMPTIONS) + (TUNED,) * tuned
+
+
+def state_limit(epsilon: float, delta: float) -> str:
+    """Return in words how often a guess between two even chances is right at most.
+
+        (1 + delta e^-epsilon) / (1 + e^-epsilon)
+
+    Of a test between P and Q that says P with probability p under P and q under Q, p is
+    at most e^epsilon q + delta, and 1 - q at most e^epsilon (1 - p) + delta. Both hold
+    with equality where (p + 1 - q) / 2, how often it is right, is largest. Rounded up.
+    """
+    right = (1.0 + delta * exp(-epsilon)) / (1.0 + exp(-epsilon))
+    # The little that is added pays for exp, and lets other languages round the same.
+    share = min(ceil(1000.0 * right + 1e-9), 1000) / 10.0
+    return f"right at most {share:.1f} % of the time"
