@@ -21,7 +21,6 @@ from expunge import (
     Logistic,
     Newton,
     Objective,
-    Rescaled,
     Rows,
     learn,
 )
@@ -34,7 +33,6 @@ ALPHAS = (1e-3, 1e-2, 1e-1)
 SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 MECHANISMS: dict[str, Mechanism] = {
     "jackknife": Jackknife(),
-    "rescaled": Rescaled(),
     "newton": Newton(),
 }
 Curve = dict[str, list[float]]
@@ -59,7 +57,7 @@ def errors_and_radii(alpha: float) -> tuple[Curve, Curve]:
     radii: Curve = {name: [] for name in MECHANISMS}
     for count in COUNTS:
         gone = np.arange(count)
-        target = learn(objective, rows.without(gone)).theta
+        target = learn(objective, rows.without(gone)).anchor
         for name, mechanism in MECHANISMS.items():
             state = mechanism.update(mechanism.init(summary), rows.take(gone))
             state, draft = mechanism.step(state)
@@ -71,7 +69,7 @@ def errors_and_radii(alpha: float) -> tuple[Curve, Curve]:
 def accuracy_over_sigma(alpha: float) -> list[float]:
     """Return test accuracy of noised models, the mean over draws, for each sigma."""
     objective, rows, test = rows_of(alpha)
-    theta = learn(objective, rows).theta
+    theta = learn(objective, rows).anchor
     noise = np.random.default_rng(1).standard_normal((200, theta.size))
 
     def accuracy(sigma: float) -> float:

@@ -24,7 +24,7 @@ from expunge.adopt import AdoptionWarning, from_sklearn
 from expunge.core.losses import HalfSquared, Huber, SquaredHinge
 from expunge.exceptions import InvalidInput, NoPrivateState, Unsupported
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.promise.budget import Budget
 from expunge.promise.scope import CLASS_WEIGHT
 from expunge.promise.verification import verify
@@ -326,7 +326,7 @@ def test_balanced_classes_stay_balanced() -> None:
     for _ in range(2):
         certificate = model.certificate_
         assert (certificate.selection, certificate.status) == ("none", "certified")
-        assert verify(certificate, model.record_).stands
+        assert verify(certificate, model.record_).valid
         if certificate.n_releases == 1:
             model.forget(rows=GONE.tolist())
     plain = from_sklearn(fitted, X, y, mechanism="retrain").forget(rows=GONE.tolist())
@@ -499,7 +499,7 @@ def test_adopted_models_forget_within_their_radius(name: str) -> None:
     radius = model.record_.radius
     assert radius is not None
     assert np.linalg.norm(ours - theirs) <= radius + 1e-7  # their own tolerance
-    assert verify(model.certificate_, model.record_).stands
+    assert verify(model.certificate_, model.record_).valid
 
 
 def test_rows_without_weight_are_nothing_to_adopt() -> None:

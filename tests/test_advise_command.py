@@ -58,9 +58,14 @@ def test_it_is_the_advice_that_python_gives(table: Path) -> None:
     assert found["line"] == advice.line
     assert found["sentences"] == list(advice.sentences)
     assert found["budget"]["sigma"] == advice.budget.sigma
-    assert [one["without_look"] for one in found["trials"]] == [
-        one.without_look for one in advice.trials
-    ]
+    for told, trial in zip(found["trials"], advice.trials, strict=True):
+        assert told["without_look"] == trial.without_look
+        assert told["at_random"] == list(trial.at_random)
+        assert told["at_worst"] == trial.at_worst
+    # What people ask comes first.
+    assert list(found)[:2] == ["sigma", "may_leave"]
+    assert found["sigma"] == advice.budget.sigma
+    assert found["may_leave"] == advice.may_leave
 
 
 def test_fit_takes_what_it_prints(

@@ -30,16 +30,15 @@ from expunge.exceptions import (
     ScheduleExhausted,
     UnknownSubject,
 )
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 from expunge.private_model import snapshot
 from expunge.private_model.training_rows import TrainingRows
 from expunge.promise.scope import CHOSEN, TUNED
-from expunge.selection.tuned_model import TunedModel
+from expunge.selection.fold_chooser import FoldChooser
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3)
 BUDGET = Budget(sigma=0.5, allow_seeded=True)
-NOISED = Budget(sigma=0.5, choice_sigma=0.05, allow_seeded=True)
 N_ROWS = 240
 OWNERS = [f"person {place // 2}" for place in range(N_ROWS)]
 
@@ -68,7 +67,6 @@ def without(X: Matrix, y: Vector, gone: list[str]) -> dict[str, Any]:
 WAYS: dict[str, dict[str, Any]] = {
     "certified": {},
     "recomputed": {"method": "recomputed"},
-    "leave one out": {"folds": "loo"},
     "elastic net": {"l1_ratios": (0.5, 1.0), "ridge": 1e-3},
 }
 
@@ -94,7 +92,7 @@ def test_forgetting_gives_the_model_that_tuning_again_gives(way: str) -> None:
     assert certificate.status == "certified"
     assert TUNED in certificate.assumptions
     assert certificate.n_subjects_removed == 4
-    assert verify(certificate, model.record_).stands
+    assert verify(certificate, model.record_).valid
 
 
 def test_a_choice_that_moves_moves_the_private_model() -> None:
@@ -160,7 +158,7 @@ def test_proposition_1_is_cured(n: int) -> None:
     X, z = np.ones((n, 1)), np.full(n, -1.0)
     z[0] = 5.0 * n
     stiff, free = 1e6, 1e-6
-    model = TunedRegressor(alphas=(stiff, free), folds="loo", fit_intercept=False)
+    model = TunedRegressor(alphas=(stiff, free), fold_key="key", fit_intercept=False)
     assert model.fit(X, z).alpha_ == stiff
     fixed = LinearRegression(alpha=stiff, fit_intercept=False).fit(X, z)
     again = TunedRegressor(**model.get_params()).fit(X[1:], z[1:])
@@ -168,42 +166,6 @@ def test_proposition_1_is_cured(n: int) -> None:
     assert abs(fixed.forget(rows=[0]).coef_ - again.coef_) > 0.99
     assert abs(model.forget(rows=[0]).coef_ - again.coef_) < 1e-9
     assert (model.alpha_, model.certificate_.selection) == (free, "certified")
-
-
-def test_noised_choice_is_paid_for_and_moves_with_its_noise() -> None:
-    X, y = people()
-    chosen = set()
-    for seed in range(12):
-        model = tuned(method="noised", budget=NOISED, random_state=seed)
-        model.fit(X, y, subjects=OWNERS)
-        chosen.add(model.alpha_)
-    assert len(chosen) > 1
-    model.forget(subjects=["person 9"])
-    certificate = model.certificate_
-    assert (certificate.selection, certificate.status) == ("noised", "certified")
-    assert verify(certificate, model.record_).stands
-    plain = tuned(budget=BUDGET, random_state=0).fit(X, y).certificate_
-    share = np.sqrt(1.0 - NOISED.choice_share)
-    assert certificate.radius_budget == pytest.approx(
-        share * plain.radius_budget, rel=1e-6
-    )
-    account = private_model(model).accountant
-    assert account.spent(NOISED.delta) == pytest.approx(NOISED.epsilon, rel=1e-9)
-
-
-def test_little_noise_on_scores_chooses_as_no_noise() -> None:
-    X, y = people()
-    budget = Budget(sigma=0.5, choice_sigma=1e-6, allow_seeded=True)
-    model = tuned(method="noised", budget=budget, random_state=0).fit(X, y)
-    assert model.alpha_ == tuned().fit(X, y).alpha_
-
-
-def test_scores_that_are_too_coarse_for_their_noise_are_not_covered() -> None:
-    X, y = people()
-    budget = Budget(sigma=0.5, choice_sigma=1e-14, allow_seeded=True)
-    model = tuned(method="noised", budget=budget, random_state=0).fit(X, y)
-    assert model.certificate_.selection == "not covered"
-    assert model.certificate_.status == "radius-only"
 
 
 def test_tie_is_not_covered_and_stays_so() -> None:
@@ -216,10 +178,10 @@ def test_tie_is_not_covered_and_stays_so() -> None:
         certificate = model.certificate_
         assert (certificate.selection, certificate.status) == (
             "not covered",
-            "radius-only",
+            "no promise",
         )
         assert CHOSEN in certificate.not_covered
-        assert verify(certificate, model.record_).stands
+        assert verify(certificate, model.record_).valid
         model.forget(subjects=[leaving.pop()])
 
 
@@ -230,13 +192,6 @@ def test_models_of_zeros_are_one_and_the_largest_alpha_wins() -> None:
     model.fit(X, y, subjects=OWNERS).forget(subjects=["person 3"])
     assert (model.alpha_, model.l1_ratio_) == (3.0, 1.0)
     assert model.certificate_.selection == "certified"
-
-
-def test_leave_one_out_claims_nothing_about_models_of_zeros() -> None:
-    X, _ = people()
-    y = np.where(np.random.default_rng(5).random(N_ROWS) > 0.5, 1.0, 0.0)
-    model = tuned(alphas=(3.0, 2.0), l1_ratios=(1.0,), ridge=1e-3, folds="loo")
-    assert model.fit(X, y).certificate_.selection == "not covered"
 
 
 def test_joint_schedule_counts_every_choice() -> None:
@@ -280,8 +235,7 @@ def test_equal_rows_in_several_folds_must_be_asked_for_by_name() -> None:
 
 def test_nobody_costs_nothing() -> None:
     X, y = people()
-    model = tuned(method="noised", budget=NOISED, random_state=0)
-    model.fit(X, y, subjects=OWNERS)
+    model = tuned(budget=BUDGET, random_state=0).fit(X, y, subjects=OWNERS)
     shown, made = model.coef_.copy(), model.certificate_.n_releases
     for _ in range(3):
         model.forget(subjects=[])
@@ -291,12 +245,11 @@ def test_nobody_costs_nothing() -> None:
     assert model.certificate_.status == "certified"
 
 
-def test_choice_that_was_never_shown_is_not_paid_for_twice(
+def test_request_whose_release_fails_never_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     X, y = people()
-    model = tuned(method="noised", budget=NOISED, random_state=0)
-    model.fit(X, y, subjects=OWNERS)
+    model = tuned(budget=BUDGET, random_state=0).fit(X, y, subjects=OWNERS)
     with monkeypatch.context() as patch:
         patch.setattr(snapshot.Snapshot, "release", _out_of_order)
         with pytest.raises(RuntimeError):
@@ -319,8 +272,6 @@ def test_few_people_in_many_folds() -> None:
         assert model.certificate_.selection == "certified"
     with pytest.raises(InvalidInput, match="one fold"):
         TunedRegressor(fold_key="a").fit(X[:1].repeat(3, 0), y[:3], subjects=[1, 1, 1])
-    with pytest.raises(InvalidInput, match="n_samples=1"):
-        TunedRegressor(folds="loo").fit(X[:1], y[:1])
 
 
 def test_removed_rows_leave_no_bytes_behind() -> None:
@@ -338,8 +289,9 @@ def test_private_parts_neither_show_nor_travel() -> None:
     X, y = people()
     model = tuned(budget=BUDGET, random_state=0).fit(X, y, subjects=OWNERS)
     private = private_model(model)
-    assert isinstance(private, TunedModel)
-    for secret in (private, private.models, model.curve_, model.record_):
+    chooser = private.chooser
+    assert isinstance(chooser, FoldChooser)
+    for secret in (private, chooser, chooser.models, model.curve_, model.record_):
         assert repr(secret) == f"{type(secret).__name__}(private)"
     for travelled in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         assert travelled.alpha_ == model.alpha_
@@ -347,17 +299,15 @@ def test_private_parts_neither_show_nor_travel() -> None:
         with pytest.raises(NoPrivateState):
             travelled.forget(subjects=["person 1"])
     certificate = model.certificate_.to_json()
-    for interval in private.models.choice.intervals:
+    for interval in chooser.models.choice.intervals:
         assert repr(interval.value) not in certificate
     assert clone(model).get_params()["alphas"] == ALPHAS
 
 
-@pytest.mark.parametrize("way", [*WAYS, "noised"])
+@pytest.mark.parametrize("way", WAYS)
 def test_saved_model_goes_on_where_it_was(way: str, tmp_path: Path) -> None:
     X, y = people()
-    parameters = WAYS.get(way, {"method": "noised"})
-    budget = NOISED if way == "noised" else BUDGET
-    model = tuned(budget=budget, random_state=0, **parameters)
+    model = tuned(budget=BUDGET, random_state=0, **WAYS[way])
     model.fit(X, y, subjects=OWNERS).forget(subjects=["person 4"])
     model.save(tmp_path / "model")
     loaded = expunge.load(tmp_path / "model")
@@ -385,10 +335,8 @@ def test_saved_model_goes_on_where_it_was(way: str, tmp_path: Path) -> None:
         ({"fold_key": 5}, "bytes, a string or None"),
         ({"folds": 1}, "at least 2"),
         ({"folds": True}, "at least 2"),
-        ({"folds": "some"}, "'loo'"),
-        ({"method": "guessed"}, "'certified'"),
-        ({"method": "noised"}, "belong together"),
-        ({"budget": NOISED, "random_state": 0}, "belong together"),
+        ({"folds": "loo"}, "folds='loo'; give an integer of at least 2, as in folds=5"),
+        ({"method": "noised"}, "method='noised'; choose 'certified' or 'recomputed'"),
     ],
 )
 def test_bad_parameters_are_refused(parameters: dict[str, Any], words: str) -> None:
@@ -409,7 +357,7 @@ def test_bar_is_drawn_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None
     X, y = people()
     tuned(verbose=True).fit(X, y)
     drawn = capsys.readouterr().err
-    total = len(ALPHAS) * 6
+    total = len(ALPHAS) * 5
     assert drawn.endswith(f"{total}/{total}\n")
     tuned().fit(X, y)
     assert capsys.readouterr().err == ""
@@ -418,8 +366,8 @@ def test_bar_is_drawn_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None
 def test_each_fit_draws_a_key_if_none_is_given() -> None:
     X, y = people()
     models = [TunedClassifier(alphas=ALPHAS).fit(X, y) for _ in range(2)]
-    private = [private_model(model) for model in models]
-    keys = {each.rule.key for each in private if isinstance(each, TunedModel)}
+    choosers = [private_model(model).chooser for model in models]
+    keys = {each.rule.key for each in choosers if isinstance(each, FoldChooser)}
     assert len(keys) == 2
 
 

@@ -9,8 +9,9 @@ goes the other way, for serving.
 
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..core.arrays import Vector, norm
 from ..core.losses import Logistic
 from ..core.objective import Objective
 from ..core.rows import Rows, in_memory
-from ..core.sums import loss_slopes
+from ..core.sums import curvature_sizes, loss_slopes
 from ..core.values import SMALLEST
 from ..exceptions import InvalidInput, Unsupported
 from ..linear_model import (
@@ -31,17 +32,20 @@ from ..linear_model import (
     TunedClassifier,
     TunedRegressor,
 )
-from ..linear_model.base import fit_prepared
-from ..linear_model.fitting import prepare
-from ..linear_model.parameters import Prepared
-from ..linear_model.sklearn_parameters import warn_without_budget
-from ..linear_model.snapshots import private_model, set_snapshot, snapshot_of
+from ..linear_model.base import (
+    fit_prepared,
+    prepare,
+    private_model,
+    set_snapshot,
+    snapshot_of,
+)
+from ..linear_model.parameters import warn_without_budget
+from ..linear_model.rows import Prepared
 from ..private_model.answers import Adoption
 from ..private_model.subjects import owners_of
 from ..promise.budget import Budget
 from ..promise.scope import Scope
 from ..removal import Mechanism
-from ..selection.choice import Method
 from .objectives import (
     AdoptedObjective,
     EstimatorClass,
@@ -55,6 +59,7 @@ Adopted: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression
 TUNED: dict[EstimatorClass, Any] = {
     LogisticRegression: TunedClassifier,
     LinearRegression: TunedRegressor,
+    SoftmaxRegression: TunedClassifier,  # which tells each class from the rest
 }
 # Relative to the length of the minimiser; a shift beyond is worth a warning.
 LARGEST_SHIFT = 1e-3
@@ -67,9 +72,8 @@ class AdoptionWarning(UserWarning):
 class AdoptOptions(TypedDict, total=False):
     """Options of ``from_sklearn``.
 
-    ``sample_weight`` is that of the estimator's fit. ``retune`` makes the choice of a
-    search again, so that it can be forgotten; ``fold_key`` and ``method`` are those of
-    the tuned estimators. The others are parameters of the new model.
+    ``sample_weight`` is that of the estimator's fit. The others are parameters of the
+    new model.
     """
 
     sample_weight: ArrayLike | None
@@ -78,9 +82,6 @@ class AdoptOptions(TypedDict, total=False):
     keep_data: bool
     random_state: int | None
     classes: Sequence[Any] | None
-    retune: bool
-    fold_key: bytes | str | None
-    method: Method
 
 
 def from_sklearn(
@@ -108,8 +109,7 @@ def from_sklearn(
         The owner of each row, as in ``fit``.
     **parameters
         ``sample_weight`` of the fit; ``mechanism``, ``budget``, ``keep_data``,
-        ``random_state`` and ``classes`` of the model; ``retune=True`` for a tuned
-        estimator on the grid of a search. See ``AdoptOptions``.
+        ``random_state`` and ``classes`` of the model. See ``AdoptOptions``.
 
     Warns
     -----
@@ -117,26 +117,25 @@ def from_sklearn(
         If the coefficients moved by more than a relative 1e-3.
     """
     options: dict[str, Any] = dict(parameters)
+    choose_again = options.pop("retune", None) is not None
     _require_known(options)
-    if options.get("budget") is None:
-        warn_without_budget()
     parts = take_apart(estimator)
     given = _read_rows(parts, y, options.pop("sample_weight", None))
-    if options.pop("retune", False):
-        return _retune(given, X, y, subjects, options=options)
-    misplaced = {"fold_key", "method"} & options.keys()
-    if misplaced:
+    if choose_again:
         raise InvalidInput(
-            f"{', '.join(sorted(misplaced))} without retune=True; they belong together"
+            "from_sklearn does not take retune: it keeps what the fitted estimator "
+            "chose; for a choice that is forgotten with the people behind it, call "
+            f"{_suggest_tuned(given)}.fit(X, y, subjects)"
         )
+    if options.get("budget") is None:
+        warn_without_budget()
     model = given.objective.estimator(
         **given.objective.parameters(), **given.around, **options
     )
     prepared = _prepare(given, model, X, y, subjects=subjects)
     start = _starting_point(parts, prepared)
-    names = tuple(one.name for one in parts.selections)
-    scope = Scope(declared=tuple(names))
-    fit_prepared(model, prepared, start=start, scope=scope)
+    scope = Scope(declared=tuple(type(one).__name__ for one in parts.choosers))
+    set_snapshot(model, fit_prepared(model, prepared, start=start, scope=scope))
     adoption = _measure_adoption(model, prepared, start=start)
     if adoption is not None:
         private = replace(private_model(model), adoption=adoption)
@@ -176,7 +175,7 @@ def _read_rows(parts: Parts, y: Any, given: ArrayLike | None) -> _Given:
             f"y has {np.shape(y)[1]} labels a row",
             instead="fit and adopt one model for each",
         )
-    by_class = _class_weight(parts.settings)
+    by_class = getattr(parts.settings, "class_weight", None)
     both = _weights_of(objective, by_class, y=y, given=given)
     total = float(np.shape(y)[0] if both is None else np.add.reduce(both))
     if not total > 0.0:
@@ -190,11 +189,6 @@ def _read_rows(parts: Parts, y: Any, given: ArrayLike | None) -> _Given:
     return _Given(parts, objective, both, total, around)
 
 
-def _class_weight(settings: Any) -> Any:
-    """Return the weights of classes that an estimator has; None if there are none."""
-    return getattr(settings, "class_weight", None)
-
-
 def _is_kept(by_class: Any) -> bool:
     """Whether a model here takes these weights of classes."""
     if isinstance(by_class, str):
@@ -202,35 +196,25 @@ def _is_kept(by_class: Any) -> bool:
     return isinstance(by_class, dict) and all(one > 0.0 for one in by_class.values())
 
 
-def _retune(
-    given: _Given,
-    X: Any,
-    y: Any,
-    subjects: Iterable[object] | None,
-    *,
-    options: dict[str, Any],
-) -> Adopted:
-    """Return a tuned estimator that chose among the candidates of a search."""
-    parts = given.parts
-    candidates, folds = list_candidates(parts)
-    if given.objective.estimator not in TUNED:
-        raise refusal(
-            parts.fitted,
-            "no tuned estimator here minimises softmax",
-            instead="search over OneVsRestClassifier, or leave out retune=True",
-        )
-    if "keep_data" in options:
-        raise InvalidInput(
-            "keep_data with retune=True: a tuned estimator always keeps its rows, to "
-            "validate on; leave it out"
-        )
-    grid = _read_grid(given, candidates)
-    fixed = {"fit_intercept": given.objective.fit_intercept, **given.objective.further}
-    kind = TUNED[given.objective.estimator]
-    model: Adopted = kind(**grid, folds=folds, **fixed, **given.around, **options)
-    prepared = _prepare(given, model, X, y, subjects=subjects)
-    fit_prepared(model, prepared)
-    return model
+def _suggest_tuned(given: _Given) -> str:
+    """Return the call of a tuned estimator that chooses among what was compared."""
+    objective, parts = given.objective, given.parts
+    compared: list[AdoptedObjective] = []
+    with suppress(Unsupported):  # then the tuned estimator's own grid
+        candidates = list_candidates(parts)
+        compared = [read_objective(one, parts.n_classes) for one in candidates]
+    settings: dict[str, Any] = {}
+    if compared:
+        alphas = {float(f"{one.alpha_for(given.total):.6g}") for one in compared}
+        settings["alphas"] = sorted(alphas, reverse=True)
+    ratios = {one.l1_ratio for one in compared or [objective]}
+    if ratios != {0.0}:
+        settings["l1_ratios"] = sorted(ratios, reverse=True)
+    if not objective.fit_intercept:
+        settings["fit_intercept"] = False
+    settings |= {**objective.further, **given.around}
+    named = [f"{name}={' '.join(repr(one).split())}" for name, one in settings.items()]
+    return f"{TUNED[objective.estimator].__name__}({', '.join(named)})"
 
 
 def _prepare(
@@ -247,34 +231,6 @@ def _prepare(
     _require_same(given.parts, model, prepared=prepared)
     owners = owners_of(subjects, len(prepared.rows))
     return replace(prepared, owners=owners)
-
-
-def _read_grid(
-    given: _Given, candidates: Sequence[Any]
-) -> dict[str, tuple[float, ...]]:
-    """Return the alphas and l1_ratios of candidates, or raise Unsupported."""
-    parts, chosen = given.parts, given.objective
-    chooser = parts.selections[0].chooser
-    objectives = [read_objective(one, parts.n_classes) for one in candidates]
-    for one, candidate in zip(objectives, candidates, strict=True):
-        same = replace(one, C=chosen.C, alpha=chosen.alpha, l1_ratio=chosen.l1_ratio)
-        if same != chosen or _class_weight(candidate) != _class_weight(parts.settings):
-            raise refusal(
-                chooser,
-                "its grid varies more than the strength of the penalty and l1_ratio",
-                instead="fix the rest, or leave out retune=True",
-            )
-    pairs = {(one.alpha_for(given.total), one.l1_ratio) for one in objectives}
-    alphas = sorted({alpha for alpha, _ in pairs}, reverse=True)
-    ratios = sorted({ratio for _, ratio in pairs}, reverse=True)
-    if len(pairs) != len(alphas) * len(ratios):
-        raise refusal(
-            chooser,
-            "it did not compare every strength with every l1_ratio, as a tuned "
-            "estimator does",
-            instead="search a full grid, or leave out retune=True",
-        )
-    return {"alphas": tuple(alphas), "l1_ratios": tuple(ratios)}
 
 
 def _require_known(parameters: dict[str, Any]) -> None:
@@ -335,7 +291,7 @@ def _starting_point(parts: Parts, prepared: Prepared) -> Vector:
     objective = prepared.objective
     coef, intercept = read_coefficients(parts.fitted)
     width = prepared.rows.n_columns - objective.intercept
-    if prepared.recipe is not None:
+    if prepared.is_raw:
         width = coef.shape[1]  # what preprocessing makes of the rows comes later
     if coef.shape != (objective.loss.outputs, width):
         raise InvalidInput(
@@ -370,10 +326,13 @@ def _measure_residual(objective: Objective, rows: Rows, *, theta: Vector) -> flo
     total = rows.total_weight
     slopes = loss_slopes(objective.loss, rows, theta=theta) / total
     gradient = slopes + objective.quadratic_gradient(theta)
-    squares = float(rows.weight @ rows.norms() ** 2) / total
-    curvature = objective.loss.curvature_bound * squares + objective.quadratic
     if objective.smooth:
         return norm(gradient)
+    squares = float(rows.weight @ rows.norms() ** 2)
+    loss = squares * objective.loss.curvature_bound
+    if not isfinite(loss):
+        _, loss = curvature_sizes(objective.loss, rows, theta=theta)
+    curvature = loss / total + objective.quadratic
     step = 1.0 / max(curvature, SMALLEST**2)  # all rows may be zero
     moved = theta - objective.shrink(theta - step * gradient, step)
     return norm(moved) / step

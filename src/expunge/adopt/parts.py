@@ -3,76 +3,24 @@
 
 A search holds the pipeline it chose, a pipeline ends in an estimator, and a ...CV
 estimator is a plain one at the hyper-parameters it chose. The choice was made by
-looking at the data: either the certificate says so, or the choice is made again, among
-the same candidates, by an estimator that can forget it. The candidates of a choice are
-plain estimators that were not fitted, which ``objectives`` reads like any other.
+looking at the data, and the certificate says so. What was compared are plain estimators
+that were not fitted, which ``objectives`` reads like any other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Integral
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
-from sklearn import linear_model, model_selection
+from sklearn import linear_model
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ..exceptions import InvalidInput, Unsupported
+from ..exceptions import Unsupported
 from .objectives import refusal
-
-Folds: TypeAlias = int | Literal["loo"]
-DEFAULT_FOLDS = 5  # of scikit-learn
-SPLITTERS = (
-    model_selection.KFold,
-    model_selection.StratifiedKFold,
-    model_selection.GroupKFold,
-    model_selection.StratifiedGroupKFold,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """A choice that was made by looking at the data.
-
-    Attributes
-    ----------
-    chooser
-        The search or ...CV estimator.
-    list_candidates
-        Returns its candidates, not fitted; raises Unsupported if there is no such list.
-    default_folds
-        How it cross-validates if its ``cv`` is None.
-    """
-
-    chooser: Any
-    list_candidates: Callable[[], list[Any]]
-    default_folds: Folds = DEFAULT_FOLDS
-
-    @property
-    def name(self) -> str:
-        """What certificates call it."""
-        return type(self.chooser).__name__
-
-    def folds(self) -> Folds:
-        """Return the number of folds, or raise Unsupported."""
-        cv = self.chooser.cv
-        if cv is None:
-            return self.default_folds
-        if isinstance(cv, Integral):
-            return int(cv)
-        if type(cv) in SPLITTERS:
-            return int(cv.n_splits)
-        if type(cv) is model_selection.LeaveOneOut:
-            return "loo"
-        raise refusal(
-            self.chooser,
-            f"cv={type(cv).__name__} cannot be made again without a person: folds "
-            "here come from a keyed hash of each person's id",
-            instead="search with a number of folds as cv, or leave out retune=True",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +37,15 @@ class Parts:
         What was fitted to the rows as they are given.
     preprocessing
         What comes before it, not fitted; None if nothing does.
-    selections
-        Who chose, from the inside out.
+    choosers
+        The searches and ...CV estimators that chose, from the inside out.
     """
 
     settings: Any
     fitted: Any
     outer: Any
     preprocessing: Any = None
-    selections: tuple[Selection, ...] = ()
+    choosers: tuple[Any, ...] = ()
 
     @property
     def n_classes(self) -> int:
@@ -117,16 +65,27 @@ def take_apart(given: Any) -> Parts:
     return Parts(settings=given, fitted=given, outer=given)
 
 
-def list_candidates(parts: Parts) -> tuple[list[Any], Folds]:
-    """Return the candidates of the one choice behind a model, and its folds."""
-    if len(parts.selections) != 1:
-        found = ", ".join(one.name for one in parts.selections) or "none"
-        raise InvalidInput(
-            "retune=True needs one search or ...CV estimator whose choice can be made "
-            f"again; found: {found}"
-        )
-    (selection,) = parts.selections
-    return selection.list_candidates(), selection.folds()
+def list_candidates(parts: Parts) -> list[Any]:
+    """Return what the one choice behind a model compared, as estimators not fitted.
+
+    Nothing, if there is no such choice, or its values were computed from the data.
+    """
+    if len(parts.choosers) != 1:
+        return []
+    (chooser,) = parts.choosers
+    if type(chooser) in CROSS_VALIDATED:
+        strengths = getattr(chooser, CROSS_VALIDATED[type(chooser)].compared)
+        if isinstance(strengths, Integral | str | None):
+            return []
+        ratios: Any = getattr(chooser, "l1_ratio", None)
+        ratios = getattr(chooser, "l1_ratios_", ratios)
+        pairs = product(np.ravel(strengths).tolist(), np.ravel(ratios).tolist())
+        return [_make_plain(chooser, one, ratio=ratio) for one, ratio in pairs]
+    candidates = [
+        clone(chooser.estimator).set_params(**settings)
+        for settings in chooser.cv_results_["params"]
+    ]
+    return [one[-1] if type(one) is Pipeline else one for one in candidates]
 
 
 def _open_search(search: Any) -> Parts:
@@ -137,29 +96,7 @@ def _open_search(search: Any) -> Parts:
             search, "refit=False leaves no model", instead="search with refit=True"
         )
     parts = take_apart(best)
-    selection = Selection(search, lambda: _list_searched(search))
-    return replace(parts, outer=search, selections=(*parts.selections, selection))
-
-
-def _list_searched(search: Any) -> list[Any]:
-    """Return what a search compared; refuse it if anything else varied."""
-    candidates: list[Any] = []
-    for settings in search.cv_results_["params"]:
-        candidate = clone(search.estimator).set_params(**settings)
-        prefix = ""
-        if type(candidate) is Pipeline:
-            prefix = f"{candidate.steps[-1][0]}__"
-            candidate = candidate.steps[-1][1]
-        outside = [name for name in settings if not name.startswith(prefix)]
-        if outside:
-            raise refusal(
-                search,
-                f"its grid varies {', '.join(map(repr, outside))}, and a tuned "
-                "estimator chooses alpha and l1_ratio alone",
-                instead="fix it, or leave out retune=True",
-            )
-        candidates.append(candidate)
-    return candidates
+    return replace(parts, outer=search, choosers=(*parts.choosers, search))
 
 
 def _open_pipeline(pipeline: Pipeline) -> Parts:
@@ -191,47 +128,39 @@ class CrossValidated:
         The class it is, once its hyper-parameters are chosen.
     strength
         Name of the plain class's parameter that is chosen.
-    list_strengths
-        Returns the values compared; raises Unsupported if they come from the data.
-    default_folds
-        See ``Selection``.
+    compared
+        Name of the attribute that holds the values it chose from.
     """
 
     plain: type
     strength: str
-    list_strengths: Callable[[Any], Any]
-    default_folds: Folds = DEFAULT_FOLDS
-
-    def make(self, given: Any, strength: Any, *, ratio: Any) -> Any:
-        """Return the plain estimator at some hyper-parameters, not fitted."""
-        plain = self.plain()
-        for name, value in given.get_params(deep=False).items():
-            if name in plain.get_params(deep=False):
-                setattr(plain, name, value)
-        setattr(plain, self.strength, _one(given, strength))
-        if ratio is not None and hasattr(plain, "l1_ratio"):
-            plain.l1_ratio = _one(given, ratio)
-        return plain
+    compared: str
 
 
 def _open_cross_validated(given: Any) -> Parts:
     """Return the parts of a ...CV estimator: the plain one that it chose."""
-    reading = CROSS_VALIDATED[type(given)]
     if not getattr(given, "refit", True):
         raise refusal(
             given,
             "refit=False averages the models of the folds",
             instead="fit it with refit=True",
         )
+    chosen = getattr(given, f"{CROSS_VALIDATED[type(given)].strength}_")
+    plain = _make_plain(given, chosen, ratio=getattr(given, "l1_ratio_", None))
+    return Parts(settings=plain, fitted=given, outer=given, choosers=(given,))
 
-    def candidates() -> list[Any]:
-        pairs = product(reading.list_strengths(given), _list_ratios(given))
-        return [reading.make(given, one, ratio=ratio) for one, ratio in pairs]
 
-    chosen = getattr(given, f"{reading.strength}_")
-    plain = reading.make(given, chosen, ratio=getattr(given, "l1_ratio_", None))
-    selection = Selection(given, candidates, reading.default_folds)
-    return Parts(settings=plain, fitted=given, outer=given, selections=(selection,))
+def _make_plain(given: Any, strength: Any, *, ratio: Any) -> Any:
+    """Return a ...CV estimator's plain one at some hyper-parameters, not fitted."""
+    reading = CROSS_VALIDATED[type(given)]
+    plain = reading.plain()
+    for name, value in given.get_params(deep=False).items():
+        if name in plain.get_params(deep=False):
+            setattr(plain, name, value)
+    setattr(plain, reading.strength, _one(given, strength))
+    if ratio is not None and hasattr(plain, "l1_ratio"):
+        plain.l1_ratio = _one(given, ratio)
+    return plain
 
 
 def _one(given: Any, chosen: Any) -> Any:
@@ -246,39 +175,16 @@ def _one(given: Any, chosen: Any) -> Any:
     return values.pop()
 
 
-def _list_ratios(given: Any) -> Sequence[Any]:
-    """Return the values of l1_ratio that a ...CV estimator compares."""
-    ratios: Any = getattr(given, "l1_ratios_", getattr(given, "l1_ratio", None))
-    listed: list[Any] = np.ravel(ratios).tolist()
-    return listed
-
-
-def _list_fixed(given: Any) -> Any:
-    """Return the alphas given to LassoCV or ElasticNetCV."""
-    if isinstance(given.alphas, Integral | str | None):
-        raise refusal(
-            given,
-            "its alphas were computed from the data",
-            instead="fit it with a list of alphas, or leave out retune=True",
-        )
-    return given.alphas
-
-
 CROSS_VALIDATED: Mapping[type, CrossValidated] = {
     linear_model.LogisticRegressionCV: CrossValidated(
-        linear_model.LogisticRegression, "C", lambda given: given.Cs_
+        linear_model.LogisticRegression, "C", "Cs_"
     ),
-    linear_model.RidgeCV: CrossValidated(
-        linear_model.Ridge, "alpha", lambda given: np.ravel(given.alphas), "loo"
-    ),
+    linear_model.RidgeCV: CrossValidated(linear_model.Ridge, "alpha", "alphas"),
     linear_model.RidgeClassifierCV: CrossValidated(
-        linear_model.RidgeClassifier,
-        "alpha",
-        lambda given: np.ravel(given.alphas),
-        "loo",
+        linear_model.RidgeClassifier, "alpha", "alphas"
     ),
-    linear_model.LassoCV: CrossValidated(linear_model.Lasso, "alpha", _list_fixed),
+    linear_model.LassoCV: CrossValidated(linear_model.Lasso, "alpha", "alphas"),
     linear_model.ElasticNetCV: CrossValidated(
-        linear_model.ElasticNet, "alpha", _list_fixed
+        linear_model.ElasticNet, "alpha", "alphas"
     ),
 }

@@ -15,13 +15,11 @@ from . import (
     deliveries,
     ledger,
     models,
-    plans,
     queue,
     requests,
     settings,
     signin,
 )
-from .plans import Planner
 from .rendering import STATIC, make_check_page
 
 __all__ = ["add_pages", "make_check_page"]
@@ -29,8 +27,7 @@ __all__ = ["add_pages", "make_check_page"]
 
 def add_pages(app: FastAPI, chosen: ServiceSettings) -> None:
     """Add the dashboard to an application."""
-    app.state.planner = Planner(app.state.desk.registry)
-    rest = (models, plans, ledger, deliveries, settings)
+    rest = (models, ledger, deliveries, settings)
     for part in (signin, queue, requests, *rest):
         app.include_router(part.router)
     if chosen.oidc is not None:

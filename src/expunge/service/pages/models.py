@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models: what each promises, what is left of its budget, and copies to take back.
 
-Everything here follows from certificates, which are public. What depends on rows is in
-``plans``.
+Everything here follows from certificates, which are public.
 """
 
-from math import exp, sqrt
+from math import exp
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from ...promise.budget import Budget, guess_of
 from ...promise.certificate import Certificate
+from ...promise.scope import state_limit
 from ...registry import ModelStatus
 from ..api.documents import ModelOut, ReleaseOut, make_download
 from ..api.models import Format, find_model, take_release
@@ -41,8 +40,7 @@ class BudgetOut(BaseModel):
     epsilon: float
     delta: float
     sigma: float
-    odds: float = Field(description="By what factor the odds of a guess may change.")
-    guess: float = Field(description="How often the best guess is right, in percent.")
+    limit: str = Field(description="How often a guess that was 50:50 is right.")
     used: int
     planned: int | None
     beliefs: list[BeliefPoint]
@@ -55,14 +53,11 @@ class BudgetOut(BaseModel):
             return None
         planned, sigma = certificate.releases, certificate.sigma
         assert sigma is not None
-        budget = Budget(epsilon=epsilon, delta=delta, sigma=sigma, releases=planned)
-        together = budget.gdp * sqrt(planned or 1)
         return cls(
             epsilon=epsilon,
             delta=delta,
             sigma=sigma,
-            odds=exp(epsilon),
-            guess=round(100 * guess_of(together), 2),
+            limit=state_limit(epsilon, delta),
             used=certificate.n_releases,
             planned=planned,
             beliefs=[move_belief(before, exp(epsilon)) for before in BELIEFS],

@@ -18,9 +18,9 @@ from ...ledger.documents import day_of, days_between
 from ...registry import PageWanted
 from ...registry.context import now, today
 from ..access import Caller
-from ..api.documents import RequestOut, WindowOut
+from ..api.documents import ID, RequestOut, WindowOut
 from ..desk import Desk
-from ..windows import ShownRequest, State
+from ..windows import ShownRequest, State, show_at
 from .rendering import PageRoute, show_page
 from .visiting import AnyVisitor
 
@@ -107,7 +107,11 @@ class QueuePage(BaseModel):
     due: Due
     n_overdue: int = Field(description=f"Counted up to {MOST_COUNTED}.")
     n_due_in_a_week: int = Field(description="The overdue ones included.")
+    near_misses: list[ID] = Field(
+        description="Requests that may mean somebody else, for operators."
+    )
     window: WindowOut
+    clock: str = Field(description="What is wrong with the clock, for operators.")
     lines: list[QueueLine]
     next: str | None = Field(description="The address of the next page.")
 
@@ -140,7 +144,7 @@ def list_shown(
     time = now()
     for _ in range(MOST_PAGES):
         page = desk.registry.requests.page(wanted)
-        every = (desk.windows.show(one, time) for one in page.lines)
+        every = (show_at(one, time) for one in page.lines)
         found += (one for one in every if one.state in states)
         if not page.next or len(found) >= wanted.most:
             return ShownPage(found, page.next)
@@ -167,7 +171,11 @@ def read_queue(
         due=due,
         n_overdue=count_due(desk, caller, due="overdue"),
         n_due_in_a_week=count_due(desk, caller, due="week"),
+        near_misses=sorted(desk.registry.requests.near_misses())[:PAGE]
+        if caller.may("operate")
+        else [],
         window=WindowOut.of(desk.current_window()),
+        clock=desk.registry.clock().warning if caller.sees_all else "",
         lines=[
             QueueLine(
                 request=RequestOut.of(one, caller),

@@ -27,7 +27,8 @@ from starlette.exceptions import HTTPException
 
 from ...exceptions import ExpungeError
 from ...ledger.documents import midnight
-from ...ledger.receipts import schema
+from ...ledger.receipts import rules
+from ...rights.standing import describe_outcome
 from ..api.documents import answer_json
 from ..logs import log_failure
 from ..problems import describe_error
@@ -63,6 +64,7 @@ PLACES = (
 SAID = {
     "accepted": "The request is on disk. It will be answered at the time below.",
     "cancelled": "The request was cancelled, and will not be applied.",
+    "exact": "The request means whom it names, and nobody else.",
     "refused": "The request was answered with a refusal.",
     "extended": "The deadline was extended, and the ledger says so.",
     "withdrawn": "The ledger now says that no copy of this release is in use.",
@@ -83,7 +85,11 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals |= {"places": PLACES, "receipt_schema": spell_schema}
+    found.globals |= {
+        "places": PLACES,
+        "receipt_rules": spell_rules,
+        "describe_outcome": describe_outcome,
+    }
     found.filters["moment"] = lambda text: _MOMENT.sub(r"\1 \2 UTC", text)
     found.filters["pair"] = lambda word: (word, word)  # an option and its text
     found.filters["epoch"] = lambda day: midnight(day) // 1000  # for the axis of a plot
@@ -91,10 +97,10 @@ def environment() -> Environment:
 
 
 @cache
-def spell_schema() -> Markup:
-    """Return the JSON Schema of receipts, to stand in a script element of a page."""
+def spell_rules() -> Markup:
+    """Return what the check of a receipt goes by, for a script element of a page."""
     # Within JSON only strings hold this sign, and this spelling is the same string.
-    return Markup(json.dumps(schema()).replace("<", "\\u003c"))
+    return Markup(json.dumps(rules()).replace("<", "\\u003c"))
 
 
 def read_static(name: str) -> str:

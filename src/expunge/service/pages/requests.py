@@ -16,7 +16,7 @@ from ...ledger.entries import EXTENSIONS
 from ...promise.noise import random_bytes
 from ...registry.context import today
 from ...rights.regimes import REGIMES
-from ...rights.standing import BY_OPERATOR, FOR_HOLDS, REASONS
+from ...rights.standing import BY_OPERATOR, FOR_HOLDS, REASONS, describe_outcome
 from ..api.documents import ID, RequestIn, RequestOut, make_download
 from ..api.requests import list_rights, make_submission
 from ..problems import Refused, describe_error
@@ -75,7 +75,7 @@ class ReceiptOut(BaseModel):
     facts: dict[str, str]
     guarantee: str
     says: str
-    stands: bool
+    valid: bool
     findings: list[str]
     not_covered: list[str]
     address: str
@@ -89,6 +89,9 @@ class RequestView(BaseModel):
     sender: str
     steps: list[TimelineStep]
     trouble: str = Field(description="Why it waits, for operators.")
+    is_near_miss: bool = Field(
+        description="Somebody is held whose id is spelled almost so, for operators."
+    )
     receipt: ReceiptOut | None
     may_cancel: bool
     may_operate: bool
@@ -99,7 +102,9 @@ class RequestView(BaseModel):
 def list_steps(shown: ShownRequest) -> list[TimelineStep]:
     """Return the way of a request; its moments are those of its window."""
     window, state = shown.window, shown.state
-    came = f"between {format_moment(window.start)} and {format_moment(window.close)}"
+    came = format_moment(window.start)
+    if not window.is_none:
+        came = f"between {came} and {format_moment(window.close)}"
     steps = [
         TimelineStep(
             title="The person asked", when=shown.status.submitted, is_done=True
@@ -141,8 +146,11 @@ def read_request(visitor: Visitor, request: str) -> RequestView:
         sender=shown.status.sender,
         steps=list_steps(shown),
         trouble=shown.status.error if operates and is_open else "",
+        is_near_miss=operates and bool(desk.registry.requests.near_misses([request])),
         receipt=receipt,
+        # Not if an operator refused it before its window closed.
         may_cancel=shown.state == "pending"
+        and shown.status.stage == "accepted"
         and caller.may("request")
         and (is_own or operates),
         may_operate=is_open and operates,
@@ -163,7 +171,7 @@ def _read_receipt(visitor: Visitor, request: str) -> ReceiptOut:
         guarantee=receipt.handling.guarantee,
         says=verdict.says.partition(f" {NOTHING_ABOUT}")[0],
         not_covered=list(verdict.not_covered),
-        stands=verdict.stands,
+        valid=verdict.valid,
         findings=list(verdict.findings),
         address=f"/requests/{request}/receipt",
     )
@@ -174,7 +182,7 @@ def list_facts(receipt: Receipt) -> dict[str, str]:
     entry, handling = receipt.entry, receipt.handling
     copies = [name for names in handling.copies.values() for name in names]
     facts = {
-        "outcome": entry.outcome,
+        "outcome": describe_outcome(entry.outcome, ""),
         "reason": REASONS[entry.reason],
         "granted by": handling.basis,
         "asked": entry.submitted,
@@ -206,7 +214,8 @@ async def file_request(visitor: SendingVisitor, form: SignedForm) -> Response:
     try:
         given = read_request_form(form)
         submission = make_submission(desk, given, caller=visitor.caller)
-        (shown,) = await desk.accept([submission])
+        size = len(form.text("people").encode())
+        (shown,) = await desk.accept([submission], size=size)
     except ExpungeError as error:
         code, text = describe_error(error)
         # Whom it is about is not shown again.
@@ -303,6 +312,17 @@ async def refuse_request(
     await run_in_threadpool(requests.refuse, request, form.text("reason"))
     await visitor.note("refuse", request)
     return go_to(f"/requests/{request}", "refused")
+
+
+@router.post("/requests/{request}/exact")
+async def confirm_exact(
+    request: str, visitor: OperatingVisitor, *, form: SignedForm
+) -> Response:
+    """State that a request means whom it names, and nobody else."""
+    require_id(request)
+    await run_in_threadpool(visitor.desk.registry.requests.confirm_exact, request)
+    await visitor.note("confirm exact", request)
+    return go_to(f"/requests/{request}", "exact")
 
 
 @router.post("/requests/{request}/extend")

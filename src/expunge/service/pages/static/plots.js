@@ -15,7 +15,7 @@ function readTable(table) {
   return { names, columns: names.map((_, i) => rows.map((row) => row[i])) };
 }
 
-// `kind` says what x is: days, counts, or figures that multiply from one to the next.
+// `kind` says what x is: days or counts.
 function draw(place, { names, columns }, kind) {
   const resolve = (name) => {
     place.style.color = `var(${name})`;
@@ -27,7 +27,7 @@ function draw(place, { names, columns }, kind) {
   const options = {
     width: place.clientWidth,
     height: 200,
-    scales: { x: { time: kind === "days", distr: kind === "factors" ? 3 : 1 } },
+    scales: { x: { time: kind === "days" } },
     axes: [axis, { ...axis, size: 56 }],
     series: names.map((label, i) =>
       i ? { label, stroke: lines[(i - 1) % 3], width: 2, points: { show: columns[0].length < 30 } } : { label },
@@ -63,11 +63,4 @@ function drawTable(table) {
   addEventListener("resize", again);
 }
 
-function drawTables() {
-  // Those that are drawn lie folded away.
-  document.querySelectorAll("table[data-plot]:not(details *)").forEach(drawTable);
-}
-
-drawTables();
-// A table may come later, when the page renews itself.
-document.addEventListener("htmx:after:swap", drawTables);
+document.querySelectorAll("table[data-plot]").forEach(drawTable);
