@@ -24,7 +24,6 @@ from expunge.promise.accountant import (
     Added,
     Event,
     Fitted,
-    NoisyTuning,
     Released,
     Removed,
     TunedOnData,
@@ -51,7 +50,6 @@ FREE: tuple[Event, ...] = (
 COSTLY: tuple[Event, ...] = (
     Released(JOINT.gdp),
     Released(0.5 * JOINT.gdp),
-    NoisyTuning(0.6 * JOINT.gdp),
     Unprotected(),
     TunedOnData("grid search"),
 )
@@ -136,7 +134,7 @@ def test_joint_claim_spends_itself_exactly_and_then_refuses() -> None:
         assert accountant.remaining() == left
     assert accountant.claim == "all releases jointly"
     assert accountant.spent(DELTA) == pytest.approx(1.0, rel=1e-9)
-    for event in (Released(0.0), Unprotected(), NoisyTuning(0.0)):
+    for event in (Released(0.0), Unprotected()):
         with pytest.raises(ScheduleExhausted, match="all 4 releases"):
             accountant.compose(event)
     assert accountant.compose(Removed(1)).n_subjects_removed == 1
@@ -157,17 +155,6 @@ def test_release_beyond_its_share_is_refused() -> None:
         Accountant(None).compose(Released(0.1))
 
 
-def test_noisy_tuning_is_paid_for_with_the_release_that_follows() -> None:
-    tuned = Accountant(EACH).compose(NoisyTuning(0.6 * EACH.gdp))
-    with pytest.raises(NotCertifiable, match="exceeds"):
-        tuned.compose(Released(0.81 * EACH.gdp))
-    released = tuned.compose(Released(0.8 * EACH.gdp))
-    assert released.gdp == pytest.approx(EACH.gdp)
-    assert released.compose(Released(EACH.gdp)).gdp == pytest.approx(EACH.gdp)
-    with pytest.raises(NotCertifiable, match="exceeds"):
-        tuned.compose(NoisyTuning(0.9 * EACH.gdp))
-
-
 def test_selection_follows_the_choice_and_stays_uncovered() -> None:
     removable = Accountant(EACH).compose(TunedRemovably(certified=True))
     assert removable.selection == "certified"
@@ -175,21 +162,6 @@ def test_selection_follows_the_choice_and_stays_uncovered() -> None:
     assert again.selection == "recomputed"
     tuned = again.compose(TunedOnData("grid search"))
     assert tuned.compose(TunedRemovably(certified=True)).selection == "not covered"
-    assert removable.compose(NoisyTuning(0.0)).selection == "noised"
-    assert tuned.compose(NoisyTuning(0.0)).selection == "not covered"
-
-
-def test_noised_choice_and_release_cost_what_one_release_may() -> None:
-    budget = Budget(releases=3, choice_sigma=0.01, choice_share=0.3)
-    release = release_event(budget, "secure")
-    assert release == Released(budget.gdp * sqrt(0.7))
-    accountant = Accountant(budget)
-    for _ in range(3):
-        accountant = accountant.compose(NoisyTuning(budget.choice_gdp)).compose(release)
-    assert accountant.spent(budget.delta) == pytest.approx(budget.epsilon, rel=1e-9)
-    dear = Accountant(budget).compose(NoisyTuning(1.01 * budget.choice_gdp))
-    with pytest.raises(NotCertifiable, match="exceeds"):
-        dear.compose(release)
 
 
 def test_requests_are_counted_from_the_fit() -> None:

@@ -2,19 +2,32 @@
 """Risk and capacity: against simulated populations, and their rates."""
 
 from dataclasses import replace
+from math import floor
 
 import numpy as np
 import pytest
 
-from expunge import L2, HalfSquared, Jackknife, Logistic, Multinomial, Objective
+from expunge import (
+    L2,
+    Budget,
+    HalfSquared,
+    Jackknife,
+    Logistic,
+    Multinomial,
+    Objective,
+)
 from expunge.core.arrays import Vector
 from expunge.core.rows import Rows
 from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput, Unsupported
-from expunge.promise.budget import mu_of
+from expunge.private_model.model import PrivateModel
+from expunge.promise.budget import delta_of, mu_of
 from expunge.promise.capacity import (
     CapacityPlan,
+    budget_risk_bound,
+    capacity_by_privacy,
     deletion_capacity,
+    drift_radius,
     excess_risk_bound,
     jackknife_radius,
     newton_radius,
@@ -22,9 +35,11 @@ from expunge.promise.capacity import (
     regularity_of,
 )
 from tests.cases import Removal, logistic_data
+from tests.instances import labelled
 
 RIDGED = Objective(Logistic(), L2(), alpha=0.5)
-PLAN = CapacityPlan(regularity_of(RIDGED, 1.0), 10_000, 20, epsilon=1.0, delta=1e-5)
+REGULAR = regularity_of(RIDGED, 1.0)
+PLAN = CapacityPlan(REGULAR, 10_000, 20, epsilon=1.0, delta=1e-5)
 
 
 def risk(objective: Objective, population: Rows, theta: Vector) -> float:
@@ -120,3 +135,66 @@ def test_impossible_plans_are_refused() -> None:
     squared = regularity_of(Objective(HalfSquared(), L2(), alpha=1.0), 1.0)
     with pytest.raises(Unsupported, match="slope is unbounded"):
         deletion_capacity(replace(PLAN, regularity=squared), 1.0)
+
+
+def test_ignoring_requests_is_linear_in_the_noise() -> None:
+    counts = []
+    for sigma in (1.0, 2.0, 4.0):
+        room = Budget(sigma=sigma).radius_budget(20)
+        count = capacity_by_privacy(REGULAR, 100_000, radius_budget=room)
+        # L m / (mu n) <= room
+        assert count == floor(room * 0.5 * 100_000 / 2.0)
+        assert drift_radius(REGULAR, count, n_samples=100_000) <= room
+        assert drift_radius(REGULAR, count + 1, n_samples=100_000) > room
+        counts.append(count)
+    assert counts[2] == pytest.approx(2 * counts[1], abs=2)
+    assert counts[1] == pytest.approx(2 * counts[0], abs=2)
+
+
+def test_ignored_removals_are_hidden_by_the_noise(rng: np.random.Generator) -> None:
+    objective = Objective(Logistic(), L2(), alpha=0.5)
+    X, y = labelled("logistic", rng, 400)
+    X /= np.linalg.norm(X, axis=1)[:, None]
+    rows, budget = objective.rows(X, y), Budget(sigma=0.2)
+    count = capacity_by_privacy(REGULAR, 400, radius_budget=budget.radius_budget(6))
+    assert 2 <= count < 40
+    theta = minimise(objective, rows).theta
+    eta = rows.dense() @ theta
+    pulls = [eta, rows.y * eta, *rows.dense().T, *(rows.dense() * y[:, None]).T]
+    for pull in pulls:  # those leave who pull most in some direction
+        for order in (np.argsort(pull), np.argsort(-pull)):
+            remaining = rows.without(order[:count])
+            apart = np.linalg.norm(theta - minimise(objective, remaining).theta)
+            assert delta_of(float(apart) / budget.sigma, budget.epsilon) <= budget.delta
+
+
+def test_two_inexact_fits_leave_less_to_ignore() -> None:
+    exact = capacity_by_privacy(REGULAR, 10_000, radius_budget=0.1)
+    assert capacity_by_privacy(REGULAR, 10_000, radius_budget=0.1, tau=0.01) < exact
+    assert capacity_by_privacy(REGULAR, 10, radius_budget=1e9) == 9
+    with pytest.raises(InvalidInput, match="both fits"):
+        capacity_by_privacy(REGULAR, 10_000, radius_budget=0.1, tau=0.06)
+    squared = regularity_of(Objective(HalfSquared(), L2(), alpha=1.0), 1.0)
+    with pytest.raises(Unsupported, match="slope is unbounded"):
+        capacity_by_privacy(squared, 10_000, radius_budget=0.1)
+
+
+def test_risk_under_a_budget_is_the_papers_at_its_own_sigma() -> None:
+    known = CapacityPlan(REGULAR, 10_000, 20, epsilon=1.0, delta=1e-5)
+    radius = drift_radius(REGULAR, 7, n_samples=10_000)
+    sigma = radius / mu_of(1.0, 1e-5)
+    bound = budget_risk_bound(known, 7, radius=radius, sigma=sigma)
+    assert bound == pytest.approx(excess_risk_bound(known, 7, radius=drift_radius))
+    assert bound < budget_risk_bound(known, 7, radius=radius, sigma=2 * sigma)
+
+
+def test_equal_rows_can_all_go_but_one() -> None:
+    # Hence no share c < 1 of the rows, whatever constants it is made of, bounds the
+    # capacity of every data set: docs/research.md.
+    X = np.tile([[0.3, -0.2]], (40, 1))
+    rows = RIDGED.rows(X, np.ones(40))
+    model = PrivateModel.fit(RIDGED, rows, budget=Budget(sigma=0.1))
+    for count in (1, 20, 39):
+        after = model.forget(rows.take(np.arange(count)))
+        assert after.answer.decisions == ("accepted",)
+        assert after.answer.fits(model.budget)

@@ -11,12 +11,10 @@ import itertools
 import pickle
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from fractions import Fraction
 from math import inf, nan
 from typing import Any
@@ -28,16 +26,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from expunge.core.arrays import Vector
-from expunge.exceptions import ExpungeError, InvalidInput, MissingExtra
+from expunge.exceptions import InvalidInput
 from expunge.promise.budget import Budget
 from expunge.promise.noise import (
-    AT_ONCE,
     Noise,
-    OpenDpSampler,
     SecureNoise,
     SeededNoise,
     make_noise,
-    pool_size,
     random_bytes,
     round_to_grid,
 )
@@ -49,32 +44,37 @@ RARE_ERRORS = 5.0  # standard errors that a normal figure exceeds as rarely
 
 MAKERS: list[Callable[[], Noise]] = [
     lambda: SecureNoise(SIGMA, GRID),
-    lambda: SecureNoise(SIGMA, GRID, source="opendp"),
     lambda: SeededNoise(SIGMA, GRID, seed=0),
 ]
-SOURCES = ["secure", "opendp", "seeded"]
-POOL = pool_size(3)
+SOURCES = ["secure", "seeded"]
 each_source = pytest.mark.parametrize("make", MAKERS, ids=SOURCES)
+
+
+class Counting:
+    """A sampler whose vectors are 0, 0, ..., then 1, 1, ... and so on."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def __call__(self, size: int) -> Vector:
+        self.sizes.append(size)
+        return np.full(size, len(self.sizes) - 1.0)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> tuple[SecureNoise, list[int]]:
+    """Return noise that counts its vectors, and the sizes it has drawn."""
+    noise, sample = SecureNoise(1.0, 2.0**-27), Counting()
+    monkeypatch.setattr(noise, "_sample", sample)
+    monkeypatch.setattr(noise, "_grid", 1.0)
+    return noise, sample.sizes
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """Wait for a background thread, at most half a minute."""
     end = time.monotonic() + 30.0
     while not condition():
-        assert time.monotonic() < end, "the pool was not filled"
+        assert time.monotonic() < end, "nothing was drawn ahead"
         time.sleep(0.001)
-
-
-def counting(monkeypatch: pytest.MonkeyPatch) -> SecureNoise:
-    """Return noise on a grid of 1 that counts: 0, 1, 2, ..."""
-    noise = SecureNoise(1.0, 1.0, source="opendp")
-    numbers = itertools.count()
-
-    def sample(size: int) -> Vector:
-        return np.array([float(next(numbers)) for _ in range(size)])
-
-    monkeypatch.setattr(noise, "_sample", sample)
-    return noise
 
 
 def run(script: str) -> None:
@@ -112,22 +112,6 @@ def test_noise_lies_on_its_grid(drawn: Vector) -> None:
     steps = drawn / GRID
     assert (steps == np.rint(steps)).all()
     assert (steps % 2 == 1).any()  # and on no coarser one
-
-
-def test_law_of_opendp_is_the_discrete_gaussian() -> None:
-    # On a coarse grid it differs from a rounded normal, by 12 % at two sigma.
-    secure = SecureNoise(0.5, 0.5, source="opendp")
-    rounded = SeededNoise(0.5, 0.5, seed=0)
-    weights = np.exp(-0.5 * np.arange(-20, 21) ** 2)
-    law = weights[16:25] / weights.sum()
-    law[[0, -1]] += 0.5 * (1.0 - law.sum())
-
-    def fit(noise: Noise) -> float:
-        steps = np.concatenate([noise.draw(1000) for _ in range(40)]) / 0.5
-        seen = [np.count_nonzero(np.clip(steps, -4, 4) == k) for k in range(-4, 5)]
-        return float(stats.chisquare(seen, steps.size * law).pvalue)
-
-    assert fit(secure) > RARE > fit(rounded)
 
 
 @each_source
@@ -169,59 +153,49 @@ def test_sigma_that_does_not_fit_its_grid_is_refused(sigma: float) -> None:
         SecureNoise(sigma, 1.0)
 
 
-class TestPool:
-    def test_is_filled_ahead_and_each_vector_used_once(
+class TestDrawingAhead:
+    def test_keeps_one_vector_and_uses_each_once(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        noise = counting(monkeypatch)
-        assert noise.ready == 0
+        noise, sizes = counting(monkeypatch)
         noise.prepare(3)
-        wait_until(lambda: noise.ready == POOL)
-        for k in range(3 * POOL):
-            wait_until(lambda: noise.ready >= POOL // 2)
-            expected = [3 * k, 3 * k + 1, 3 * k + 2]
-            np.testing.assert_array_equal(noise.draw(3), expected)
 
-    def test_is_emptied_when_another_size_is_asked_for(
+        def use(number: int) -> None:
+            wait_until(lambda: len(sizes) > number)
+            time.sleep(0.01)
+            assert len(sizes) == number + 1  # one ahead, and no more
+            np.testing.assert_array_equal(noise.draw(3), [number] * 3)
+
+        for number in range(5):
+            use(number)
+
+    def test_takes_the_sampler_s_time_from_the_release(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        noise = counting(monkeypatch)
-        noise.prepare(3)
-        wait_until(lambda: noise.ready == POOL)
-        vector = noise.draw(2)
-        assert vector.shape == (2,)
-        assert vector[0] >= 3 * POOL  # none of those that were ready
-        assert noise.draw(3)[0] > vector[1]
+        noise, begun = SecureNoise(SIGMA, GRID), []
 
-    def test_is_never_behind_a_caller_who_waits(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        noise, sizes = SecureNoise(SIGMA, GRID), []
-
-        def sample(size: int) -> Vector:
-            sizes.append(size)
+        def slow(size: int) -> Vector:
+            begun.append(size)
+            time.sleep(0.5)
             return np.zeros(size)
 
-        monkeypatch.setattr(noise, "_sample", sample)
-        noise.draw(784)
-        wait_until(lambda: noise.ready >= POOL - 1)
-        assert sizes[0] == 784  # one alone, for the one who waits
-        assert max(sizes) > 784  # then several together
-        assert max(sizes) <= AT_ONCE
+        monkeypatch.setattr(noise, "_sample", slow)
+        noise.prepare(3)
+        time.sleep(0.7)
+        start = time.perf_counter()
+        noise.draw(3)
+        assert time.perf_counter() - start < 0.4  # neither this vector's nor the next's
+        wait_until(lambda: begun == [3, 3])
 
-    def test_of_opendp_is_filled_in_pieces_between_forks(
+    def test_starts_again_when_another_size_is_asked_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        sampler, pieces = OpenDpSampler(1.0), itertools.count()
-        monkeypatch.setattr(
-            sampler, "_integers", lambda zeros: [next(pieces)] * len(zeros)
-        )
-        vector = sampler(2500)
-        assert np.unique(vector, return_counts=True)[1].tolist() == [1024, 1024, 452]
-
-    def test_holds_a_bounded_number_of_vectors(self) -> None:
-        assert [pool_size(d) for d in (1, 784, 10**5, 10**7)] == [32, 32, 2, 2]
-        assert pool_size(2**14) == 16
+        noise, sizes = counting(monkeypatch)
+        noise.prepare(3)
+        wait_until(lambda: sizes == [3])
+        np.testing.assert_array_equal(noise.draw(2), [1, 1])
+        wait_until(lambda: sizes == [3, 2, 2])
+        np.testing.assert_array_equal(noise.draw(3), [3, 3, 3])
 
     def test_threads_never_share_a_vector(self) -> None:
         noise = SecureNoise(SIGMA, GRID)
@@ -232,26 +206,13 @@ class TestPool:
         with ThreadPoolExecutor(8) as threads:
             vectors = list(itertools.chain.from_iterable(threads.map(fifty, range(8))))
         assert len(set(vectors)) == len(vectors) == 400
+        assert len(noise._ahead) == 1
 
     def test_threads_get_the_sizes_they_ask_for(self) -> None:
         noise = SecureNoise(SIGMA, GRID)
         sizes = list(range(1, 9)) * 10
         with ThreadPoolExecutor(8) as threads:
             assert [len(v) for v in threads.map(noise.draw, sizes)] == sizes
-
-    def test_sampler_stays_out_of_threads_that_may_fork(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        noise, seen = SecureNoise(SIGMA, GRID), set()
-
-        def spy(size: int) -> Vector:
-            seen.add(threading.get_ident())
-            return np.zeros(size)
-
-        monkeypatch.setattr(noise, "_sample", spy)
-        noise.draw(3)
-        assert seen
-        assert threading.get_ident() not in seen
 
     def test_fails_in_the_caller_and_recovers(
         self, monkeypatch: pytest.MonkeyPatch
@@ -267,7 +228,6 @@ class TestPool:
     def test_rests_and_goes_with_its_owner(self) -> None:
         owner = [SecureNoise(SIGMA, GRID)]
         owner[0].prepare(3)
-        wait_until(lambda: owner[0].ready == POOL)
         remains = weakref.ref(owner.pop())
         wait_until(lambda: gc.collect() >= 0 and remains() is None)
 
@@ -280,24 +240,20 @@ class TestPool:
 
 FORK = """
 import os
+import threading
 import time
-from expunge.promise.noise import SecureNoise, pool_size
+from expunge.promise.noise import SecureNoise
 
-POOL = pool_size(16)
 noise = SecureNoise(1.0, 2.0**-27)
 
-def pooled(size):
-    noise.prepare(size)
-    while noise.ready < POOL:
-        time.sleep(0.001)
-
-def fork(size):
+def fork(size, again=False):
     receiver, sender = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            assert noise.ready == 0
-            vectors = [noise.draw(size).tobytes() for _ in range(POOL)]
+            if again:  # a child of the child, which has drawn one ahead by now
+                os.write(sender, b"".join(fork(size)))
+            vectors = [noise.draw(size).tobytes() for _ in range(3)]
             os.write(sender, b"".join(vectors))
         finally:
             os._exit(0)
@@ -305,35 +261,33 @@ def fork(size):
     with os.fdopen(receiver, "rb") as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
-    assert len(text) == POOL * size * 8, "the child drew no noise"
-    return {text[i : i + size * 8] for i in range(0, len(text), size * 8)}
+    assert len(text) == (6 if again else 3) * size * 8, "the child drew no noise"
+    return [text[i : i + size * 8] for i in range(0, len(text), size * 8)]
 
-pooled(16)
-both = [fork(16), fork(16), {noise.draw(16).tobytes() for _ in range(2 * POOL)}]
-assert len(set.union(*both)) == 4 * POOL
+noise.prepare(16)
+time.sleep(0.2)  # so that a vector is ready, which the children inherit
+drawn = [*fork(16), *fork(16, again=True), *(noise.draw(16).tobytes() for _ in "abc")]
+assert len(set(drawn)) == len(drawn) == 12
 
 for _ in range(20):  # in the middle of a draw, too
     noise.draw(2000)
-    assert len(fork(4)) == POOL
+    fork(4)
 
-inside = False
+stop = threading.Event()
 
-def slow(zeros):
-    global inside
-    inside = True
-    time.sleep(0.05)
-    inside = False
-    return zeros
+def go_on():
+    while not stop.is_set():
+        drawn.append(noise.draw(100).tobytes())
 
-noise = SecureNoise(1.0, 2.0**-27, source="opendp")
-noise._sample._integers = slow
-noise.prepare(8)
-while not inside:
-    time.sleep(0.001)
-child = os.fork()  # waits until the sampler is left
-if child == 0:
-    os._exit(int(inside))
-assert os.waitpid(child, 0)[1] == 0
+threads = [threading.Thread(target=go_on) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for _ in range(20):  # while others draw
+    drawn += fork(100)
+stop.set()
+for thread in threads:
+    thread.join()
+assert len(set(drawn)) == len(drawn)
 """
 
 
@@ -342,27 +296,10 @@ def test_forked_child_draws_its_own() -> None:
     run(FORK)
 
 
-def test_import_of_the_package_leaves_opendp_alone() -> None:
-    run("import sys, expunge.promise.noise; assert 'opendp' not in sys.modules")
-
-
-def test_missing_opendp_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("opendp", *(m for m in sys.modules if m.startswith("opendp."))):
-        monkeypatch.setitem(sys.modules, name, None)
-    budget = replace(BUDGET, noise="opendp")
-    with pytest.raises(MissingExtra, match=r'install "expunge\[opendp\]') as caught:
-        make_noise(budget, None)
-    assert isinstance(caught.value, ExpungeError)
-    assert isinstance(caught.value, ImportError)
-    assert make_noise(BUDGET, None).source == "secure"
-    assert make_noise(budget, 0).source == "seeded"
-
-
 def test_release_noise_is_secure_unless_seeded() -> None:
     secure = make_noise(BUDGET, None)
     seeded = make_noise(BUDGET, 7)
     assert (secure.source, seeded.source) == ("secure", "seeded")
-    assert make_noise(replace(BUDGET, noise="opendp"), None).source == "opendp"
     expected = SeededNoise(SIGMA, GRID, 7).draw(5)
     np.testing.assert_array_equal(seeded.draw(5), expected)
 

@@ -3,7 +3,7 @@
 
 *Events* are frozen facts about a model. A ledger keeps them and outlives code, hence:
 
-- an event is never removed and its meaning never changes;
+- once expunge is released, an event is never removed and its meaning never changes;
 - a field added later has a default under which old events mean what they meant;
 - an event of an unknown kind is refused; nothing is guessed;
 - no field depends on a removed row: no radius, no number of rows, no timing.
@@ -36,9 +36,7 @@ from .budget import Budget, epsilon_of
 from .noise import Source
 
 Claim: TypeAlias = Literal["each release", "all releases jointly"]
-Selection: TypeAlias = Literal[
-    "none", "certified", "recomputed", "noised", "not covered"
-]
+Selection: TypeAlias = Literal["none", "certified", "recomputed", "not covered"]
 # A cost may exceed its cap by this much, relatively: the cap is itself rounded.
 ROUNDING = 1e-12
 
@@ -108,7 +106,11 @@ class Released(Event):
 
     def __post_init__(self) -> None:
         """Refuse a cost that is not a number."""
-        _require_cost(self.gdp)
+        if not (isfinite(self.gdp) and self.gdp >= 0.0):
+            raise InvalidInput(
+                f"gdp={self.gdp}; it must be a finite mu, zero or positive; a release "
+                "that promises nothing is Unprotected()"
+            )
 
 
 @final
@@ -144,32 +146,9 @@ class TunedRemovably(Event):
     certified: bool
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class NoisyTuning(Event):
-    """Something was chosen by scores with noise; it costs ``gdp``.
-
-    It is paid for together with the release that follows.
-    """
-
-    gdp: float
-
-    def __post_init__(self) -> None:
-        """Refuse a cost that is not a number."""
-        _require_cost(self.gdp)
-
-
 def _require_count(name: str, value: int, *, least: int) -> None:
     if isinstance(value, bool) or not value >= least:
         raise InvalidInput(f"{name}={value}; it must be an integer, at least {least}")
-
-
-def _require_cost(gdp: float) -> None:
-    if not (isfinite(gdp) and gdp >= 0.0):
-        raise InvalidInput(
-            f"gdp={gdp}; it must be a finite mu, zero or positive; a release that "
-            "promises nothing is Unprotected()"
-        )
 
 
 @stored
@@ -188,9 +167,8 @@ class Accountant:
         How many releases were made under the budget.
     selection
         How what was tuned was chosen; "not covered" once and for all.
-    joint, largest, pending
-        Costs as mu: of everything together, of the most expensive release with the
-        tuning that led to it, and of tuning since the last release.
+    joint, largest
+        Costs as mu: of everything together, and of the most expensive release.
     """
 
     budget: Budget | None
@@ -201,7 +179,6 @@ class Accountant:
     selection: Selection = "none"
     joint: float = 0.0
     largest: float = 0.0
-    pending: float = 0.0
 
     @property
     def claim(self) -> Claim | None:
@@ -217,7 +194,7 @@ class Accountant:
         """What the claim has cost so far, as mu."""
         if self.claim == "all releases jointly":
             return self.joint
-        return max(self.largest, self.pending)
+        return self.largest
 
     @property
     def holds(self) -> bool:
@@ -287,7 +264,7 @@ def release_event(
     """Return the event of a release under this budget with noise of this source."""
     if budget is None or not is_permitted(budget, noise_source):
         return Unprotected()
-    return Released(budget.release_gdp)
+    return Released(budget.gdp)
 
 
 def _refuse_unknown(event: Event, before: Accountant) -> Accountant:
@@ -340,24 +317,17 @@ def _count_removable_tuning(event: TunedRemovably, before: Accountant) -> Accoun
 
 
 @_count.register
-def _count_noisy_tuning(event: NoisyTuning, before: Accountant) -> Accountant:
-    """Charge the choice to the release that follows."""
-    _require_schedule(before)
-    pending = hypot(before.pending, event.gdp)
-    _require_within(before, pending)
-    joint = hypot(before.joint, event.gdp)
-    covered = before.selection != "not covered"
-    selection: Selection = "noised" if covered else "not covered"
-    return replace_fields(before, selection=selection, joint=joint, pending=pending)
-
-
-@_count.register
 def _count_release(event: Released, before: Accountant) -> Accountant:
     _require_schedule(before)
-    cost = hypot(before.pending, event.gdp)
-    _require_within(before, cost)
+    cap = 0.0 if before.budget is None else before.budget.gdp
+    if event.gdp > cap * (1.0 + ROUNDING):
+        raise NotCertifiable(
+            f"a release that may cost mu={event.gdp:.6g} exceeds {cap:.6g}, which the "
+            "budget grants to each; lower it, or plan a larger epsilon or fewer "
+            "releases"
+        )
     joint = hypot(before.joint, event.gdp)
-    return _add_release(before, joint, largest=max(before.largest, cost))
+    return _add_release(before, joint, largest=max(before.largest, event.gdp))
 
 
 @_count.register
@@ -370,9 +340,7 @@ def _count_unprotected_release(event: Unprotected, before: Accountant) -> Accoun
 def _add_release(before: Accountant, joint: float, *, largest: float) -> Accountant:
     """Return the account with one more release made."""
     made = before.n_releases + 1
-    return replace_fields(
-        before, n_releases=made, joint=joint, largest=largest, pending=0.0
-    )
+    return replace_fields(before, n_releases=made, joint=joint, largest=largest)
 
 
 def _require_schedule(before: Accountant) -> None:
@@ -381,15 +349,4 @@ def _require_schedule(before: Accountant) -> None:
         raise ScheduleExhausted(
             f"all {before.n_releases} releases that the budget planned have been made; "
             "plan more with Budget(releases=...) and fit again under that budget"
-        )
-
-
-def _require_within(before: Accountant, cost: float) -> None:
-    """Refuse a release that may cost more than it is granted."""
-    cap = 0.0 if before.budget is None else before.budget.gdp
-    if cost > cap * (1.0 + ROUNDING):
-        raise NotCertifiable(
-            f"a release that may cost mu={cost:.6g} exceeds {cap:.6g}, which the "
-            "budget grants to each; lower it, or plan a larger epsilon or fewer "
-            "releases"
         )

@@ -21,18 +21,15 @@ says the same as the best guess of an attacker.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, expm1, frexp, inf, isfinite, ldexp, nextafter, sqrt
 from numbers import Integral, Real
-from typing import Literal, TypeAlias, get_args
 from weakref import WeakValueDictionary
 
 from ..core.values import UNDERFLOW, require_magnitude, stored
 from ..exceptions import InvalidInput
 from .sampler import VARIATION
-
-SecureSource: TypeAlias = Literal["secure", "opendp"]
 
 # Relative width at which a search stops.
 WIDTH = 1e-13
@@ -180,7 +177,7 @@ GRID_BITS = 27
 GRID_TOLL = 1e-9
 # Share of the budget left to the solver when the budget names no tau.
 SOLVER_SHARE = 0.01
-# No model has more parameters, choices included.
+# No model has more parameters.
 LARGEST_MODEL = 2.0**40
 # Beyond these the grid or the largest parameter would leave the range of floats.
 SMALLEST_SIGMA, LARGEST_SIGMA = 1e-250, 1e250
@@ -235,14 +232,6 @@ class Budget:
     row_norm
         A bound on every row's norm, declared in advance; ``None`` measures it on the
         rows at the fit.
-    choice_sigma
-        Standard deviation of the noise on scores by which a hyper-parameter is chosen
-        before each release; ``None`` if no choice is noised.
-    choice_share
-        Share of a release's cost (mu^2) that pays for a noised choice.
-    noise
-        Where the noise comes from if no seed is given: "secure" uses the operating
-        system's random bits, "opendp" uses OpenDP, which takes a hundred times as long.
     """
 
     epsilon: float = 1.0
@@ -252,9 +241,6 @@ class Budget:
     releases: int | None = None
     allow_seeded: bool = False
     row_norm: float | None = None
-    choice_sigma: float | None = None
-    choice_share: float = 0.1
-    noise: SecureSource = "secure"
 
     def __post_init__(self) -> None:
         """Refuse a budget that cannot be kept, and hold plain numbers."""
@@ -264,8 +250,12 @@ class Budget:
             raise InvalidInput(
                 f"delta={self.delta}; it must lie strictly between 0 and 1"
             )
-        self._require_sigma("sigma")
-        for name in ("tau", "row_norm", "choice_sigma"):
+        if not SMALLEST_SIGMA <= self._plain("sigma") <= LARGEST_SIGMA:
+            raise InvalidInput(
+                f"sigma={self.sigma}; noise needs a positive standard deviation "
+                f"between {SMALLEST_SIGMA:g} and {LARGEST_SIGMA:g}"
+            )
+        for name in ("tau", "row_norm"):
             if getattr(self, name) is not None and not 0.0 < self._plain(name) < inf:
                 raise InvalidInput(
                     f"{name}={getattr(self, name)}; it must be positive, or None for "
@@ -273,21 +263,12 @@ class Budget:
                 )
         if self.row_norm is not None:
             require_magnitude("row_norm", self.row_norm)
-        if self.choice_sigma is not None:
-            self._require_sigma("choice_sigma")
-        if not 0.0 < self._plain("choice_share") < 1.0:
-            raise InvalidInput(
-                f"choice_share={self.choice_share}; it must lie strictly between 0 and "
-                "1: choice and release both need a part"
-            )
         _MADE[os.getpid(), id(self)] = self
         self._require_releases()
         if not isinstance(self.allow_seeded, bool):
             raise InvalidInput(
                 f"allow_seeded={self.allow_seeded!r}; give True or False"
             )
-        if self.noise not in get_args(SecureSource):
-            raise InvalidInput(f"noise={self.noise!r}; give 'secure' or 'opendp'")
         if not self.gdp > 0.0:
             raise InvalidInput(
                 f"epsilon={self.epsilon}, delta={self.delta}: no noise is enough, "
@@ -299,29 +280,16 @@ class Budget:
     def gdp(self) -> float:
         """Parameter mu of Gaussian differential privacy that one release may use.
 
-        It includes the choice that leads to the release. It is mu(epsilon, delta) /
-        sqrt(releases): the squares of all releases add up to that of the promise,
-        however later requests depend on earlier releases.
+        It is mu(epsilon, delta) / sqrt(releases): the squares of all releases add up
+        to that of the promise, however later requests depend on earlier releases.
         """
         releases = self.releases or 1
         return promised_mu(self.epsilon, self.delta, releases=releases) / sqrt(releases)
 
     @property
-    def release_gdp(self) -> float:
-        """What is left of ``gdp`` for the released parameters."""
-        if self.choice_sigma is None:
-            return self.gdp
-        return self.gdp * sqrt(1.0 - self.choice_share)
-
-    @property
-    def choice_gdp(self) -> float:
-        """What a noised choice may cost, as mu; zero if there is none."""
-        return 0.0 if self.choice_sigma is None else self.gdp * sqrt(self.choice_share)
-
-    @property
     def grid(self) -> float:
         """Step of the noise: the power of two 2^(floor(log2 sigma) - 27)."""
-        return _grid(self.sigma)
+        return ldexp(1.0, frexp(self.sigma)[1] - 1 - GRID_BITS)
 
     def radius_budget(self, n_parameters: int) -> float:
         """Return how far the two worlds' models may be apart, solver errors included.
@@ -335,7 +303,8 @@ class Budget:
         """
         if n_parameters < 1:
             raise InvalidInput(f"n_parameters={n_parameters}; a model has at least one")
-        radius = _room(self.sigma, self.release_gdp, size=n_parameters)
+        rounding = sqrt(n_parameters) * self.grid
+        radius = (1.0 - GRID_TOLL) * self.sigma * self.gdp - rounding
         if not radius > 0.0:  # whatever sigma is, because the grid follows it
             raise InvalidInput(
                 f"n_parameters={n_parameters}: rounding to the noise grid alone uses "
@@ -353,40 +322,19 @@ class Budget:
         n_parameters
             As for ``radius_budget``, of which tau defaults to 1 %.
         """
-        room = self.radius_budget(n_parameters)
+        allowed = self.radius_budget(n_parameters)
         if self.tau is None:
-            return SOLVER_SHARE * room
-        if self.tau >= room:
+            return SOLVER_SHARE * allowed
+        if self.tau >= allowed:
             raise InvalidInput(
-                f"tau={self.tau:g} leaves nothing of the radius budget {room:.3g} at "
-                f"n_parameters={n_parameters} for removals; lower tau or raise sigma"
+                f"tau={self.tau:g} leaves nothing of the radius budget {allowed:.3g} "
+                f"at n_parameters={n_parameters} for removals; lower tau or raise sigma"
             )
         return self.tau
 
     def removal_budget(self, n_parameters: int) -> float:
         """Return how large the radius of a removal may be: what tau leaves."""
         return self.radius_budget(n_parameters) - self.solver_error(n_parameters)
-
-    def scores_budget(self, n_candidates: int) -> float:
-        """Return how far the two worlds' vectors of scores may be apart.
-
-        As ``radius_budget``, with the choice's noise and its share of the cost.
-        """
-        if self.choice_sigma is None:
-            raise InvalidInput("choice_sigma=None: no choice is noised; set it")
-        room = _room(self.choice_sigma, self.choice_gdp, size=n_candidates)
-        if not room > 0.0:
-            raise InvalidInput(
-                f"choice_share={self.choice_share}: rounding {n_candidates} scores "
-                "alone uses it up; raise it, or epsilon"
-            )
-        return room
-
-    def for_choice(self) -> "Budget":
-        """Return the budget with the choice's noise in place of the release's."""
-        if self.choice_sigma is None:
-            raise InvalidInput("choice_sigma=None: no choice is noised; set it")
-        return replace(self, sigma=self.choice_sigma, choice_sigma=None)
 
     def __copy__(self) -> "Budget":
         """Return the budget itself: a copy of a value is not a second budget."""
@@ -404,14 +352,6 @@ class Budget:
         # A certificate is canonical text: 1 and numpy's 1.0 must not read differently.
         object.__setattr__(self, name, float(value))
         return float(value)
-
-    def _require_sigma(self, name: str) -> None:
-        """Refuse a standard deviation whose grid would leave the range of floats."""
-        if not SMALLEST_SIGMA <= self._plain(name) <= LARGEST_SIGMA:
-            raise InvalidInput(
-                f"{name}={getattr(self, name)}; noise needs a positive standard "
-                f"deviation between {SMALLEST_SIGMA:g} and {LARGEST_SIGMA:g}"
-            )
 
     def _require_releases(self) -> None:
         """Refuse a number of releases that is not one."""
@@ -434,13 +374,3 @@ _MADE: WeakValueDictionary[tuple[int, int], Budget] = WeakValueDictionary()
 def is_made_here(budget: Budget) -> bool:
     """Return whether this very budget was made in this process."""
     return _MADE.get((os.getpid(), id(budget))) is budget
-
-
-def _grid(sigma: float) -> float:
-    """Return the step of noise of this standard deviation."""
-    return ldexp(1.0, frexp(sigma)[1] - 1 - GRID_BITS)
-
-
-def _room(sigma: float, gdp: float, *, size: int) -> float:
-    """Return the distance that noise hides at this cost, rounding to its grid paid."""
-    return (1.0 - GRID_TOLL) * sigma * gdp - sqrt(size) * _grid(sigma)

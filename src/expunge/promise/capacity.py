@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Capacity: how many rows can go before noise costs more than it may.
 
-``Regularity`` holds the constants of an objective. With k1, k2, k3 the loss's bounds, R
-a bound on the norm of every row (the intercept's one included) and mu the strong
-convexity of the objective, the paper's constants are
+With k1, k2, k3 the loss's bounds, R a bound on the norm of every row (the intercept's
+one included) and mu the strong convexity of the objective, the paper's constants are
 
     L = 2 k1 R           row gradients of the objective at the retrained model,
     C = k2 R^2 + mu      largest eigenvalue of a row's Hessian,
     M = k3 R^3           Lipschitz constant of a row's Hessian.
 
 L cannot hold everywhere, because the quadratic's gradient grows without end. At a
-minimiser it does: there the pull of the whole regulariser is minus the *mean* loss
+minimiser it does: there the gradient of the whole regulariser is minus the *mean* loss
 gradient, so it is at most k1 R long, and k1 R more come from the row itself.
 
 The a-priori radii are the paper's Lemma 1 with these constants, without its spare
@@ -32,9 +31,10 @@ used between minimisers alone, where it holds.
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, isnan
-from typing import Protocol
+from typing import TypeAlias
 
 from ..core.objective import Objective
 from ..core.values import UNDERFLOW, require_magnitude
@@ -70,8 +70,6 @@ class Regularity:
         bounds = (self.slope_bound, self.curvature_bound, self.third_bound)
         if any(isnan(bound) or bound < 0.0 for bound in bounds):
             raise InvalidInput(f"bounds {bounds} must be zero, positive or infinite")
-        if not (isfinite(self.row_norm) and self.row_norm > 0.0):
-            raise InvalidInput(f"row_norm={self.row_norm}; it must be positive")
         require_magnitude("row_norm", self.row_norm)
         if not (isfinite(self.strong_convexity) and self.strong_convexity >= 0.0):
             raise InvalidInput(
@@ -96,13 +94,13 @@ class Regularity:
 
 def regularity_of(objective: Objective, row_norm: float) -> Regularity:
     """Return the constants of an objective on rows of norm at most ``row_norm``."""
-    loss = objective.loss
+    loss, mu = objective.loss, 0.0 if objective.n_free else objective.quadratic
     return Regularity(
-        slope_bound=loss.slope_bound,
-        curvature_bound=loss.curvature_bound,
-        third_bound=loss.third_bound,
+        loss.slope_bound,
+        loss.curvature_bound,
+        loss.third_bound,
         row_norm=row_norm,
-        strong_convexity=0.0 if objective.n_free else objective.quadratic,
+        strong_convexity=mu,
         outputs=loss.outputs,
     )
 
@@ -119,86 +117,17 @@ def drift_radius(
         |theta_hat - theta*| <= (L m/n + residual) / mu
 
     By strong convexity of the objective on *all* rows, whose gradient at theta* is
-    the removed rows' alone.
+    the removed rows' alone. It needs a finite slope bound and mu > 0.
 
     Parameters
     ----------
     regularity
-        Constants; a finite slope bound and mu > 0 are needed.
+        Constants.
     n_removed, n_samples
         m and n, or the removed and the total weight.
     residual
         Norm of the objective's gradient, subgradient included, at the fitted model.
     """
-    _require_moderate(regularity)
-    if not 0.0 <= n_removed < n_samples:
-        raise InvalidInput(
-            f"{n_removed:g} of {n_samples:g} rows removed; at least one must be left"
-        )
-    if not (isfinite(residual) and residual >= 0.0):
-        raise InvalidInput(f"residual={residual}; it must be zero or positive")
-    pull = regularity.lipschitz * (n_removed / n_samples) + residual
-    return _round_up(pull / regularity.strong_convexity, pull)
-
-
-def jackknife_radius(
-    regularity: Regularity,
-    n_removed: float,
-    *,
-    n_samples: float,
-    residual: float = 0.0,
-) -> float:
-    """Return a bound on the jackknife's error (Lemma 1, second part).
-
-        |theta_bar - theta*| <= (m/n) (C/mu) t + (M / 2 mu) t^2,   t = drift_radius
-
-    The first term is the curvature of the removed rows, still in the Hessian; the
-    second the change of curvature along the way. Without a residual it is
-    (m/n)^2 (C L / mu^2 + M L^2 / (2 mu^3)). Parameters as for ``drift_radius``; a
-    finite third bound is needed too.
-    """
-    drift = drift_radius(regularity, n_removed, n_samples=n_samples, residual=residual)
-    stale = (n_removed / n_samples) * regularity.hessian_bound * drift
-    newton = newton_radius(
-        regularity, n_removed, n_samples=n_samples, residual=residual
-    )
-    return _round_up(stale / regularity.strong_convexity, stale) + newton
-
-
-def newton_radius(
-    regularity: Regularity,
-    n_removed: float,
-    *,
-    n_samples: float,
-    residual: float = 0.0,
-) -> float:
-    """Return a bound on Newton's error: the second term of the jackknife's.
-
-        |theta_bar - theta*| <= (M / 2 mu) t^2,   t = drift_radius
-
-    The remaining rows' share cancels: it scales the strong convexity of what they
-    minimise and the change of their curvature alike. Parameters as for
-    ``jackknife_radius``.
-    """
-    if regularity.third_bound == inf:
-        raise Unsupported(
-            "the loss's curvature jumps, so constants alone bound no error; use a "
-            "loss with a finite third_bound, or a radius measured at the model"
-        )
-    drift = drift_radius(regularity, n_removed, n_samples=n_samples, residual=residual)
-    change = 0.5 * regularity.hessian_lipschitz * drift * drift
-    return _round_up(
-        change / regularity.strong_convexity, drift * regularity.third_bound
-    )
-
-
-def _round_up(bound: float, cause: float) -> float:
-    """Return a bound with what may have underflowed in it, if there is a cause."""
-    return bound + UNDERFLOW if cause > 0.0 else bound
-
-
-def _require_moderate(regularity: Regularity) -> None:
-    """Refuse constants under which a model may move without limit."""
     if regularity.slope_bound == inf:
         raise Unsupported(
             "the loss's slope is unbounded, so one row may move the model any "
@@ -210,20 +139,71 @@ def _require_moderate(regularity: Regularity) -> None:
             "nothing penalises some direction (strong_convexity=0), so constants "
             "alone bound no distance; set ridge > 0 and penalize_intercept=True"
         )
+    if not 0.0 <= n_removed < n_samples:
+        raise InvalidInput(
+            f"{n_removed:g} of {n_samples:g} rows removed; at least one must be left"
+        )
+    if not (isfinite(residual) and residual >= 0.0):
+        raise InvalidInput(f"residual={residual}; it must be zero or positive")
+    gradient = regularity.lipschitz * (n_removed / n_samples) + residual
+    return _round_up(gradient / regularity.strong_convexity, gradient)
 
 
-class APrioriRadius(Protocol):
-    """A bound on a mechanism's error, known before any data."""
+def newton_radius(
+    regularity: Regularity,
+    n_removed: float,
+    *,
+    n_samples: float,
+    residual: float = 0.0,
+) -> float:
+    """Return a bound on Newton's error: the change of curvature along the way.
 
-    def __call__(
-        self,
-        regularity: Regularity,
-        n_removed: float,
-        *,
-        n_samples: float,
-        residual: float = 0.0,
-    ) -> float:
-        """Return the bound after this many removals."""
+        |theta_bar - theta*| <= (M / 2 mu) t^2,   t = drift_radius
+
+    The remaining rows' share cancels: it scales the strong convexity of what they
+    minimise and the change of their curvature alike. Parameters as for
+    ``drift_radius``; a finite third bound is needed too.
+    """
+    if regularity.third_bound == inf:
+        raise Unsupported(
+            "the loss's curvature jumps, so constants alone bound no error; use a "
+            "loss with a finite third_bound, or a radius measured at the model"
+        )
+    drift = drift_radius(regularity, n_removed, n_samples=n_samples, residual=residual)
+    change = 0.5 * regularity.hessian_lipschitz * drift * drift
+    cause = drift * regularity.third_bound
+    return _round_up(change / regularity.strong_convexity, cause)
+
+
+def jackknife_radius(
+    regularity: Regularity,
+    n_removed: float,
+    *,
+    n_samples: float,
+    residual: float = 0.0,
+) -> float:
+    """Return a bound on the jackknife's error (Lemma 1, second part).
+
+        |theta_bar - theta*| <= (m/n) (C/mu) t + newton_radius,   t = drift_radius
+
+    The first term is the curvature of the removed rows, still in the Hessian. Without a
+    residual the sum is (m/n)^2 (C L / mu^2 + M L^2 / (2 mu^3)). Parameters as for
+    ``newton_radius``.
+    """
+    sizes = {"n_samples": n_samples, "residual": residual}
+    drift = drift_radius(regularity, n_removed, **sizes)
+    stale = (n_removed / n_samples) * regularity.hessian_bound * drift
+    newton = newton_radius(regularity, n_removed, **sizes)
+    return _round_up(stale / regularity.strong_convexity, stale) + newton
+
+
+def _round_up(bound: float, cause: float) -> float:
+    """Return a bound with what may have underflowed in it, if there is a cause."""
+    return bound + UNDERFLOW if cause > 0.0 else bound
+
+
+APrioriRadius: TypeAlias = Callable[..., float]
+"""``drift_radius``, ``newton_radius`` or ``jackknife_radius``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,15 +245,6 @@ def noise_cost(regularity: Regularity, n_parameters: int, *, sigma: float) -> fl
 
     The linear term vanishes in expectation, and the trace of the Hessian is at most
     k k2 R^2 for k outputs plus d mu. A kink would cost more, linearly in sigma.
-
-    Parameters
-    ----------
-    regularity
-        Constants of the objective; only k2, R and mu matter.
-    n_parameters
-        d: length of theta.
-    sigma
-        Standard deviation of the noise on each parameter.
     """
     loss = regularity.outputs * regularity.curvature_bound * regularity.row_norm**2
     trace = loss + n_parameters * regularity.strong_convexity
@@ -285,52 +256,33 @@ def excess_risk_bound(
 ) -> float:
     """Return a bound on the expected excess risk after any m removals.
 
-        (k k2 R^2 + d mu) sigma^2/2 + L r + mu r^2/2 + L^2 m/(mu n) + L^2/(2 mu n)
-
-    with r the radius and sigma = (r + residual/mu) / mu(epsilon, delta). The last term
-    is the learner's own: replacing one row moves the fit by at most L/(mu n), hence
-    the loss at that row by at most k1 R L/(mu n) (the paper cites eight times this).
-
-    Parameters
-    ----------
-    plan
-        Constants, sizes and promise.
-    n_removed
-        m: the bound holds for every set of at most m rows.
-    radius
-        ``jackknife_radius`` or ``newton_radius``.
+    ``budget_risk_bound`` with r the a-priori radius and the paper's noise, sigma = (r +
+    residual/mu) / mu(epsilon, delta).
     """
-    known = plan.regularity
-    r = radius(known, n_removed, n_samples=plan.n_samples, residual=plan.residual)
-    tau = plan.residual / known.strong_convexity
-    sigma = (r + tau) / mu_of(plan.epsilon, plan.delta)
+    regularity, residual = plan.regularity, plan.residual
+    r = radius(regularity, n_removed, n_samples=plan.n_samples, residual=residual)
+    reach = r + residual / regularity.strong_convexity
+    sigma = reach / mu_of(plan.epsilon, plan.delta)
     return budget_risk_bound(plan, n_removed, radius=r, sigma=sigma)
 
 
 def budget_risk_bound(
     plan: CapacityPlan, n_removed: int, *, radius: float, sigma: float
 ) -> float:
-    """Return ``excess_risk_bound`` under a budget, where sigma is given.
+    """Return a bound on the expected excess risk after any m removals.
 
-    The same sum with r any bound on the distance to the retrained model: what a
-    budget accepts is within its radius budget, whichever rows were removed.
+        (k k2 R^2 + d mu) sigma^2/2 + L r + mu r^2/2 + L^2 m/(mu n) + L^2/(2 mu n)
 
-    Parameters
-    ----------
-    plan
-        Constants and sizes; epsilon and delta do not enter.
-    n_removed
-        m, as for ``excess_risk_bound``.
-    radius
-        r: the largest radius that is accepted.
-    sigma
-        The budget's noise.
+    for any bound r on the distance to the retrained model: what a budget accepts is
+    within its radius budget, whichever rows were removed. The last term is the
+    learner's own: replacing one row moves the fit by at most L/(mu n), hence the loss
+    at that row by at most k1 R L/(mu n) (the paper cites eight times this).
     """
-    known, n = plan.regularity, plan.n_samples
-    lipschitz, mu = known.lipschitz, known.strong_convexity
-    moved = lipschitz * drift_radius(known, n_removed, n_samples=n, residual=0.0)
+    regularity, n = plan.regularity, plan.n_samples
+    lipschitz, mu = regularity.lipschitz, regularity.strong_convexity
+    moved = lipschitz * drift_radius(regularity, n_removed, n_samples=n)
     learned = lipschitz / (2.0 * mu * n) * lipschitz
-    noise = noise_cost(known, plan.n_parameters, sigma=sigma)
+    noise = noise_cost(regularity, plan.n_parameters, sigma=sigma)
     return noise + lipschitz * radius + 0.5 * mu * radius * radius + moved + learned
 
 
@@ -340,13 +292,6 @@ def deletion_capacity(
     """Return the largest m whose ``excess_risk_bound`` is at most ``gamma``.
 
     The bound grows with m, so the answer is found by bisection.
-
-    Parameters
-    ----------
-    plan, radius
-        As for ``excess_risk_bound``.
-    gamma
-        The excess risk that may be spent on learning, removal and noise.
     """
 
     def cost(n_removed: int) -> float:
@@ -366,9 +311,8 @@ def capacity_by_privacy(
 ) -> int:
     """Return how many removals may simply be ignored: unlearning by privacy alone.
 
-    The largest m with
-
-        L m / (mu n) + 2 tau <= radius budget.
+    The largest m with L m / (mu n) + 2 tau <= radius budget, where tau is how far each
+    of two fits may be from its own minimiser.
 
     An operator who releases the fit on all n rows answers as if retrained on any n - m
     of them, up to the distance that ``drift_radius`` bounds. With noise sigma one row
@@ -376,17 +320,6 @@ def capacity_by_privacy(
     count is linear in sigma where a removal's is like its root: its radius grows with
     m^2. Sized for a risk gamma instead, the figure is at least
     ``deletion_capacity(plan, gamma, drift_radius)``.
-
-    Parameters
-    ----------
-    regularity
-        Constants; a finite slope bound and mu > 0 are needed.
-    n_samples
-        n.
-    radius_budget
-        How far apart the budget lets two models be.
-    tau
-        How far each of the two fits may be from its own minimiser.
     """
 
     def distance(n_removed: int) -> float:

@@ -13,30 +13,23 @@ import os
 import secrets
 from _thread import start_new_thread
 from collections import deque
-from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from math import frexp, inf
-from threading import Condition, Lock
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
-from weakref import WeakSet
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from ..exceptions import InvalidInput, needing
-from .budget import Budget, SecureSource
+from ..exceptions import InvalidInput
+from .budget import Budget
 from .sampler import TableSampler
 
 if TYPE_CHECKING:  # SciPy takes a while to import, and a key is drawn without it
     from ..core.arrays import Vector
 
-Source: TypeAlias = Literal["secure", "opendp", "seeded"]
-Integers: TypeAlias = Callable[[list[int]], list[int]]
+Source: TypeAlias = Literal["secure", "seeded"]
 
-# Vectors kept ahead of need: 2 to 32, and about so many numbers in between.
-SMALLEST_POOL, LARGEST_POOL, POOL_NUMBERS = 2, 32, 2**18
-# Integers asked of OpenDP in one call, about 15 ms: a fork waits no longer. Tables give
-# that many in a millisecond.
-CHUNK, AT_ONCE = 1024, 2**14
 # A rounded model and its noise both stay below 2^52 steps, so their sum is exact.
 LARGEST_STEPS = 2.0**52
 # Noise of 2^12 standard deviations is still exact; more has probability e^(-2^23).
@@ -99,31 +92,29 @@ class SeededNoise:
 
 
 class SecureNoise:
-    """Discrete Gaussian noise on a grid from a cryptographic source, drawn ahead.
+    """Discrete Gaussian noise on a grid from the system's random bits, drawn ahead.
 
     P(Z = z) is proportional to exp(-(g z)^2 / (2 sigma^2)) for each coordinate. The
-    time that a draw takes says something about what was drawn, so a background thread
-    keeps vectors of the size last asked for, each handed out once. They never leave
-    the process: not by pickling or copying, and a forked child starts with none.
+    time that a draw takes says something about what was drawn, so the next vector of
+    the size last asked for is drawn beforehand, by a thread that then ends. It is
+    handed out once, and never leaves the process: not by pickling or copying, and a
+    forked child discards it.
 
     Parameters
     ----------
     sigma, grid
         Standard deviation, and the power of two the noise is a multiple of.
-    source
-        "secure" for tables and the operating system's random bits, or "opendp".
     """
 
-    def __init__(
-        self, sigma: float, grid: float, *, source: SecureSource = "secure"
-    ) -> None:
+    source: Literal["secure"] = "secure"
+
+    def __init__(self, sigma: float, grid: float) -> None:
         _require_scale(sigma, grid)
-        self.source: Source = source
         self._grid = grid
-        self._sample = _make_sampler(source, sigma / grid)
-        self._at_once = CHUNK if source == "opendp" else AT_ONCE
-        self._forget_all()
-        _in_process.add(self)
+        self._sample = TableSampler(sigma / grid, random_bytes)
+        # Threads share it without a lock, which a fork could leave locked for ever: a
+        # deque gives what is in it to one of them.
+        self._ahead: deque[_Ahead] = deque(maxlen=1)
 
     def __repr__(self) -> str:
         return "SecureNoise()"
@@ -134,175 +125,62 @@ class SecureNoise:
             "twice; make a new one from the same budget instead"
         )
 
-    @property
-    def ready(self) -> int:
-        """Number of vectors drawn ahead and not yet used."""
-        return len(self._pool)
-
     def prepare(self, n_parameters: int) -> None:
-        """Start drawing vectors of this size, without waiting for them."""
+        """Start drawing a vector of this size, without waiting for it."""
         _require_parameters(n_parameters)
-        with self._turn, self._changed:
-            self._refill(n_parameters)
+        self._ahead.append(self._start(n_parameters))
 
     def draw(self, n_parameters: int) -> "Vector":
-        """Return one fresh vector, at once if one of this size is ready."""
+        """Return a fresh vector, at once if one of this size is ready."""
         _require_parameters(n_parameters)
-        # One caller at a time: another may want another size.
-        with self._turn, self._changed:
-            self._refill(n_parameters)
-            self._changed.wait_for(lambda: self._pool or not self._filling)
-            if not self._pool:
-                raise self._failure
-            noise = self._pool.popleft()
-            self._refill(n_parameters)
-        return noise
+        drawn = self._take(n_parameters).vector.get()
+        if isinstance(drawn, Exception):
+            raise drawn
+        self.prepare(n_parameters)
+        return drawn
 
-    def _forget_all(self) -> None:
-        """Start with an empty pool, no thread and locks that nobody holds."""
-        self._turn = Lock()
-        self._changed = Condition()
-        self._pool: deque[Vector] = deque()
-        self._size = 0
-        self._filling = False
-        self._failure: Exception = RuntimeError("no sampler has run")
+    def _take(self, size: int) -> "_Ahead":
+        """Return the vector drawn ahead, or another if it is not for this caller."""
+        with suppress(IndexError):
+            ahead = self._ahead.pop()
+            if ahead.process is _this_process and ahead.size == size:
+                return ahead
+        return self._start(size)
 
-    def _refill(self, n_parameters: int) -> None:
-        """Make sure that a thread fills the pool with this size; the lock is held."""
-        if n_parameters != self._size:
-            self._pool.clear()
-            self._size = n_parameters
-        # Half empty: starting a thread costs as much as a small vector.
-        if 2 * len(self._pool) <= pool_size(n_parameters) and not self._filling:
-            # A daemon, like every thread started so. Thread.start would wait for it
-            # to run: 12 ms of a release on a busy machine.
-            start_new_thread(self._fill, ())
-            self._filling = True
+    def _start(self, size: int) -> "_Ahead":
+        """Have a thread draw one vector."""
+        ahead = _Ahead(_this_process, size, SimpleQueue())
+        # A daemon, like every thread started so. Thread.start would wait for it to run:
+        # 12 ms of a release on a busy machine.
+        start_new_thread(self._fill, (ahead,))
+        return ahead
 
-    def _fill(self) -> None:
-        """Draw until the pool is full, and end.
-
-        Samplers run in these threads alone. They never fork, so a child cannot
-        inherit the state of a generator that was local to a thread.
-        """
+    def _fill(self, ahead: "_Ahead") -> None:
+        """Draw a vector, or say why there is none to whoever waits for it."""
         try:
-            while True:
-                with self._changed:
-                    size, n_ready = self._size, len(self._pool)
-                missing = pool_size(size) - n_ready
-                if missing <= 0:
-                    break
-                # Many together cost less than one by one, but somebody may wait.
-                wanted = max(1, min(missing, self._at_once // size)) if n_ready else 1
-                vectors = self._sample(wanted * size).reshape(wanted, size) * self._grid
-                with self._changed:
-                    if size == self._size:
-                        self._pool.extend(vectors)
-                        self._changed.notify_all()
+            ahead.vector.put(self._sample(ahead.size) * self._grid)
         except Exception as error:
-            self._failure = error  # for the caller who waits
-        finally:
-            with self._changed:
-                self._filling = False
-                self._changed.notify_all()
+            ahead.vector.put(error)
 
 
-def pool_size(n_parameters: int) -> int:
-    """Return how many vectors of this size are kept ahead of need."""
-    return max(SMALLEST_POOL, min(LARGEST_POOL, POOL_NUMBERS // n_parameters))
+class _Ahead(NamedTuple):
+    """A vector of noise that is drawn, or being drawn, for one process."""
+
+    process: object
+    size: int
+    vector: "SimpleQueue[Vector | Exception]"
 
 
-def _make_sampler(source: SecureSource, scale: float) -> "Callable[[int], Vector]":
-    """Return what draws discrete Gaussians of this deviation."""
-    if source == "opendp":
-        return OpenDpSampler(scale)
-    return TableSampler(scale, random_bytes)
+def _leave_parent() -> None:
+    """In a forked child: be another process, which shares no noise with the parent."""
+    global _this_process
+    _this_process = object()
 
 
-class OpenDpSampler:
-    """Discrete Gaussians drawn exactly by OpenDP, from OpenSSL's random bits.
-
-    Parameters
-    ----------
-    scale
-        Their deviation, at least 1.
-    """
-
-    def __init__(self, scale: float) -> None:
-        with needing("opendp", "noise='opendp'"):
-            from opendp.domains import atom_domain, vector_domain
-            from opendp.measurements import make_gaussian
-            from opendp.metrics import l2_distance
-            from opendp.mod import enable_features
-        enable_features("contrib")  # where OpenDP keeps it, its proof included
-        space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
-        self._integers: Integers = make_gaussian(*space, scale=scale)
-
-    def __call__(self, size: int) -> "Vector":
-        """Return this many independent draws, in pieces between which you may fork."""
-        draws: list[int] = []
-        while len(draws) < size:
-            zeros = [0] * min(CHUNK, size - len(draws))
-            with _fork_gate:
-                draws += self._integers(zeros)
-        return np.array(draws, dtype=np.float64)
-
-
-class _ForkGate:
-    """Keeps OpenDP and forks apart.
-
-    A child forked while another thread is inside OpenDP would inherit whatever locks
-    that thread held, and wait for them for ever. Any number of threads may be inside; a
-    fork waits until none is, and holds newcomers off until it is over.
-    """
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start with nobody inside, no fork and a lock that nobody holds."""
-        self._changed = Condition()
-        self._inside = 0
-        self._forking = 0
-
-    def __enter__(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._forking)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside -= 1
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Hold off newcomers and wait until nobody is inside."""
-        with self._changed:
-            self._forking += 1
-            self._changed.wait_for(lambda: not self._inside)
-
-    def open(self) -> None:
-        """Let them in again."""
-        with self._changed:
-            self._forking -= 1
-            self._changed.notify_all()
-
-
-def _reset_after_fork() -> None:
-    """In a forked child: share no noise with the parent, and wait for no thread."""
-    _fork_gate.reset()
-    for noise in _in_process:
-        noise._forget_all()
-
-
-_fork_gate = _ForkGate()
-_in_process: WeakSet[SecureNoise] = WeakSet()
+# Not its number, which a later process may have again.
+_this_process = object()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_fork_gate.close,
-        after_in_parent=_fork_gate.open,
-        after_in_child=_reset_after_fork,
-    )
+    os.register_at_fork(after_in_child=_leave_parent)
 
 
 def make_noise(budget: Budget, random_state: int | None) -> Noise:
@@ -311,12 +189,12 @@ def make_noise(budget: Budget, random_state: int | None) -> Noise:
     Parameters
     ----------
     budget
-        Its sigma, its grid and the source that it names matter.
+        Its sigma and its grid matter.
     random_state
         ``None``, or a seed for tests and benchmarks.
     """
     if random_state is None:
-        return SecureNoise(budget.sigma, budget.grid, source=budget.noise)
+        return SecureNoise(budget.sigma, budget.grid)
     return SeededNoise(budget.sigma, budget.grid, random_state)
 
 

@@ -83,8 +83,8 @@ class TableSampler:
         # Both of one type: numpy would compare different ones as floats, inexactly.
         below = np.searchsorted(self._first, words, side="left")
         tied = self._first[np.minimum(below, len(self._first) - 1)] == words
-        for place in np.flatnonzero(tied):
-            below[place] = self._decide_tie(int(words[place]))
+        for index in np.flatnonzero(tied):
+            below[index] = self._decide_tie(int(words[index]))
         return below - self._offset
 
     def _decide_tie(self, word: int) -> int:
