@@ -26,11 +26,11 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from expunge import L1, L2, Budget, Logistic, Objective, Rows
 from expunge.core.solver import minimise
 from expunge.core.sums import predict
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.linear_model.tuned import TunedClassifier
 from expunge.removal import state_size
-from expunge.selection.choice import Choice, Split, choose, folds_of
-from expunge.selection.refine import run_in_threads
+from expunge.selection.choice import Choice, Split, folds_of
+from expunge.selection.fold_fits import run_in_threads
 from expunge.selection.tune import Tuning, retune, tune
 
 from .curve import Panel, draw_curves
@@ -145,9 +145,7 @@ def brute_force(
         rows, training = split.validation(fold), split.training(fold)
         totals = []
         for place, objective in enumerate(problem.objectives):
-            start = (
-                None if before is None else before.fold_models[fold][place].draft.theta
-            )
+            start = None if before is None else before.states[fold][place].last
             theta = minimise(objective, training, start=start).theta
             losses = Logistic().value(rows.y, predict(Logistic(), rows, theta=theta))
             totals.append(float(rows.weight @ losses))
@@ -162,9 +160,7 @@ def outcome(problem: Problem, tuning: Tuning, batch: Batch) -> Outcome:
     """Remove a batch, and compare the answer with brute force."""
     kind, size, gone = batch
     after = problem.split.without(gone)
-    new, seconds = time_call(
-        partial(retune, tuning, problem.split, gone=gone, choose=choose)
-    )
+    new, seconds = time_call(partial(retune, tuning, problem.split, gone=gone))
     truth, cold = time_call(partial(brute_force, problem, after))
     _, warm = time_call(partial(brute_force, problem, after, tuning))
     return Outcome(
@@ -189,7 +185,7 @@ def _contains_all(choice: Choice, truth: NDArray[np.float64]) -> bool:
 def compare_with_tuning(problem: Problem) -> Section:
     """Run all batches on one problem."""
     progress(f"{problem.name}: tuning")
-    tuning = tune(problem.objectives, problem.split, choose=choose)
+    tuning = tune(problem.objectives, problem.split)
     chosen = problem.objectives[tuning.choice.chosen]
     todo = list(batches(problem, minimise(chosen, problem.rows).theta))
     outcomes = []
@@ -203,10 +199,8 @@ def compare_with_tuning(problem: Problem) -> Section:
 
 def memory(problem: Problem, tuning: Tuning) -> str:
     """Return what is kept between requests, in units of a d x d matrix."""
-    states = [model.state for models in tuning.fold_models for model in models]
-    numbers = sum(map(state_size, states))
-    numbers += sum(each.hessian.n_numbers for each in tuning.hessian_norms)
-    d = problem.rows.X.shape[1]
+    states = [state for row in tuning.states for state in row]
+    numbers, d = sum(map(state_size, states)), problem.rows.X.shape[1]
     return (
         f"kept beside the rows: {number(numbers / d**2)} matrices of {d} x {d} for "
         f"{len(states)} models"

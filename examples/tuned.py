@@ -37,7 +37,9 @@ def proposition() -> None:
     for n in (8, 64, 512):
         X, z = np.ones((n, 1)), np.full(n, -1.0)
         z[0] = 5.0 * n
-        model = TunedRegressor(alphas=(STIFF, FREE), folds="loo", fit_intercept=False)
+        model = TunedRegressor(
+            alphas=(STIFF, FREE), fold_key="an example", fit_intercept=False
+        )
         alpha = model.fit(X, z).alpha_
         fixed = LinearRegression(alpha=alpha, fit_intercept=False).fit(X, z)
         again = TunedRegressor(**model.get_params()).fit(X[1:], z[1:])

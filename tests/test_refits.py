@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.preprocessing import OneHotEncoder
 
 from expunge import Budget, LogisticRegression
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 
 N_ROWS = 90
 

@@ -18,25 +18,23 @@ zeros. Candidates *certified* to have the same model count as one, and the first
 stands for all.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from math import isfinite, sqrt
+from math import isfinite
 from numbers import Integral
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from ..core.arrays import Index, norm
+from ..core.arrays import Index
 from ..core.objective import Objective
 from ..core.rows import Rows
 from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import InvalidInput
-from ..promise.accountant import Accountant, NoisyTuning, TunedOnData, TunedRemovably
-from ..promise.budget import SOLVER_SHARE, Budget
+from ..promise.accountant import Accountant, TunedOnData, TunedRemovably
 
-Method: TypeAlias = Literal["certified", "recomputed", "noised"]
-METHODS: tuple[Method, ...] = ("certified", "recomputed", "noised")
+Method: TypeAlias = Literal["certified", "recomputed"]
 HASH_BYTES = 8
 # Rounding in a sum over folds.
 SLACK = 1e-14
@@ -51,11 +49,6 @@ class ErrorInterval(Private):
     low: float
     value: float
     high: float
-
-    @property
-    def error_bound(self) -> float:
-        """How far the true error can be from the computed value."""
-        return max(self.high - self.value, self.value - self.low)
 
 
 @stored
@@ -83,14 +76,10 @@ class Choice(Private):
     intervals: tuple[ErrorInterval, ...]
     equal_candidates: tuple[int, ...] = ()
 
-    def distinct(self, first: int) -> list[int]:
-        """Return ``first``, then all other positions that equal no earlier one."""
-        others = set(range(len(self.intervals))) - {first, *self.equal_candidates}
-        return [first, *sorted(others)]
-
-
-Chooser: TypeAlias = Callable[[Sequence[ErrorInterval], Sequence[bool]], Choice]
-"""Makes a choice from the intervals, and from which candidates are all zeros."""
+    def distinct(self) -> list[int]:
+        """Return the chosen position, then all others that equal no earlier one."""
+        others = set(range(len(self.intervals))) - {self.chosen, *self.equal_candidates}
+        return [self.chosen, *sorted(others)]
 
 
 def choose(intervals: Sequence[ErrorInterval], zeros: Sequence[bool]) -> Choice:
@@ -103,38 +92,19 @@ def choose(intervals: Sequence[ErrorInterval], zeros: Sequence[bool]) -> Choice:
     zeros
         Which candidates are certified to be all zeros in every fold, and so equal.
     """
-    equal = [place for place, zero in enumerate(zeros) if zero]
+    equal = [position for position, zero in enumerate(zeros) if zero]
     merged = _merge_equal(intervals, equal)
-    places = [place for place in range(len(merged)) if place not in equal[1:]]
+    positions = [
+        position for position in range(len(merged)) if position not in equal[1:]
+    ]
     # By the upper ends: the middle of a wide interval says little.
-    best = min(places, key=lambda place: (merged[place].high, place))
+    best = min(positions, key=lambda position: (merged[position].high, position))
     limit = merged[best].high
     # Equal ends could be a tie, and ties are for the order of preference to decide.
-    rivals = [p for p in places if p != best and not merged[p].low > limit]
+    rivals = [p for p in positions if p != best and not merged[p].low > limit]
     contenders = tuple(sorted([best, *rivals]))
-    chosen = min(contenders, key=lambda place: (merged[place].value, place))
+    chosen = min(contenders, key=lambda position: (merged[position].value, position))
     return Choice(chosen, not rivals, contenders, tuple(merged), tuple(equal[1:]))
-
-
-def make_noised_chooser(room: float) -> Chooser:
-    """Return a chooser for scores that will get noise.
-
-    It certifies once the error bounds of all scores have a norm of at most ``room``;
-    which score is smallest is decided later, by the noise.
-    """
-
-    def choose_when_narrow(
-        intervals: Sequence[ErrorInterval], zeros: Sequence[bool]
-    ) -> Choice:
-        del zeros
-        bounds = [interval.error_bound for interval in intervals]
-        each = 0.5 * room / sqrt(len(bounds))
-        wide = tuple(place for place, bound in enumerate(bounds) if bound > each)
-        best = min(range(len(bounds)), key=lambda place: intervals[place].value)
-        narrow = norm(np.array(bounds)) <= room
-        return Choice(best, narrow, wide, tuple(intervals))
-
-    return choose_when_narrow
 
 
 def _merge_equal(
@@ -143,11 +113,11 @@ def _merge_equal(
     """Return the intervals, those of equal candidates replaced by what they share."""
     merged = list(intervals)
     if equal:
-        shared = [intervals[place] for place in equal]
+        shared = [intervals[position] for position in equal]
         low = max(item.low for item in shared)
         high = min(item.high for item in shared)
-        for place in equal:
-            merged[place] = ErrorInterval(low, intervals[equal[0]].value, high)
+        for position in equal:
+            merged[position] = ErrorInterval(low, intervals[equal[0]].value, high)
     return merged
 
 
@@ -155,10 +125,13 @@ def pool_intervals(
     intervals: Sequence[ErrorInterval], *, weight: float
 ) -> ErrorInterval:
     """Return bounds on the mean over the rows of several folds."""
-    low = sum(part.low for part in intervals) / weight * (1.0 - SLACK) - UNDERFLOW
-    high = sum(part.high for part in intervals) / weight * (1.0 + SLACK) + UNDERFLOW
-    value = sum(part.value for part in intervals) / weight
-    return ErrorInterval(max(low, 0.0), value, high)
+    lows, values, highs = (
+        [getattr(part, end) / weight for part in intervals]
+        for end in ("low", "value", "high")
+    )
+    low = sum(lows) - SLACK * sum(map(abs, lows)) - UNDERFLOW
+    high = sum(highs) + SLACK * sum(map(abs, highs)) + UNDERFLOW
+    return ErrorInterval(low, sum(values), high)
 
 
 def fold_of(subject: str, key: bytes, *, n_folds: int) -> int:
@@ -169,8 +142,10 @@ def fold_of(subject: str, key: bytes, *, n_folds: int) -> int:
 
 def folds_of(owners: Sequence[str], key: bytes, *, n_folds: int) -> Index:
     """Return the fold of each row, by its owner."""
-    known = {owner: fold_of(owner, key, n_folds=n_folds) for owner in set(owners)}
-    return np.array([known[owner] for owner in owners], dtype=np.intp)
+    fold_by_owner = {
+        owner: fold_of(owner, key, n_folds=n_folds) for owner in set(owners)
+    }
+    return np.array([fold_by_owner[owner] for owner in owners], dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -200,9 +175,9 @@ class Split(Private):
         """Number of folds, including empty ones."""
         return len(self.bounds) - 1
 
-    def folds_at(self, places: Index) -> Index:
-        """Return the fold of each row at these places."""
-        return np.searchsorted(self.bounds, places, side="right") - 1
+    def folds_at(self, positions: Index) -> Index:
+        """Return the fold of each row at these positions."""
+        return np.searchsorted(self.bounds, positions, side="right") - 1
 
     def without(self, gone: Index) -> "Split":
         """Return the split with weight zero on these rows."""
@@ -213,12 +188,6 @@ class Split(Private):
     def validation(self, fold: int) -> Rows:
         """Return a view of the rows of a fold."""
         return self.rows.take(slice(*self.bounds[fold : fold + 2]))
-
-    def training_views(self, fold: int) -> list[Rows]:
-        """Return views of the rows before and after those of a fold."""
-        begin, end = self.bounds[fold : fold + 2]
-        parts = (self.rows.take(slice(0, begin)), self.rows.take(slice(end, None)))
-        return [part for part in parts if part.total_weight > 0.0]
 
     def training(self, fold: int | None) -> Rows:
         """Return a copy of the rows a fold trains on; None takes all rows."""
@@ -242,57 +211,31 @@ class Rule(Private):
     objectives
         The candidates in order of preference: the most regularised first.
     n_folds
-        Number of folds; None leaves out one row at a time.
+        Number of folds.
     key
         Key of the hash that assigns people to folds.
     method
         "certified" updates every model and proves the choice; "recomputed" tunes again
-        from scratch at each request; "noised" adds noise to the scores it compares.
-    budget
-        Privacy budget; with method "noised" it must include ``choice_sigma``.
+        from scratch at each request.
     """
 
     objectives: tuple[Objective, ...]
-    n_folds: int | None
+    n_folds: int
     key: bytes
     method: Method
-    budget: Budget | None
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for a rule that cannot be followed."""
-        if self.method not in METHODS:
-            words = ", ".join(map(repr, METHODS))
-            raise InvalidInput(f"method={self.method!r}; choose one of {words}")
+        if self.method not in get_args(Method):
+            words = " or ".join(map(repr, get_args(Method)))
+            raise InvalidInput(f"method={self.method!r}; choose {words}")
         folds: object = self.n_folds
-        if folds is not None and (
-            isinstance(folds, bool) or not isinstance(folds, Integral) or folds < 2
-        ):
-            raise InvalidInput(f"folds={folds!r}; give at least 2, or 'loo'")
+        if isinstance(folds, bool) or not isinstance(folds, Integral) or folds < 2:
+            raise InvalidInput(f"folds={folds!r}; give at least 2")
         if not 1 <= len(self.key) <= MAX_KEY_SIZE:
             raise InvalidInput(
                 f"fold_key of {len(self.key)} bytes; give 1 to {MAX_KEY_SIZE}, or None"
             )
-        noised = self.budget is not None and self.budget.choice_sigma is not None
-        if noised != (self.method == "noised"):
-            raise InvalidInput(
-                f"method={self.method!r} with choice_sigma="
-                f"{self.budget.choice_sigma if self.budget else None}: "
-                "method='noised' and Budget(choice_sigma=...) belong together; give "
-                "both or neither"
-            )
-
-    def chooser(self, *, at_fit: bool) -> Chooser:
-        """Return how intervals become a choice.
-
-        The noise pays for the errors of both worlds: a fit may use the solver's share,
-        a removal the rest.
-        """
-        if self.method != "noised":
-            return choose
-        assert self.budget is not None
-        room = self.budget.scores_budget(len(self.objectives))
-        share = SOLVER_SHARE if at_fit else 1.0 - SOLVER_SHARE
-        return make_noised_chooser(room * share)
 
     def account(self, accountant: Accountant, choice: Choice) -> Accountant:
         """Return the account after a choice.
@@ -303,11 +246,6 @@ class Rule(Private):
             return accountant.compose(TunedRemovably(certified=False))
         if not choice.certified:
             return accountant.compose(TunedOnData("cross-validation"))
-        if self.method == "noised":
-            assert self.budget is not None
-            if accountant.pending:  # by a choice that nobody has seen or will see
-                return accountant
-            return accountant.compose(NoisyTuning(self.budget.choice_gdp))
         return accountant.compose(TunedRemovably(certified=True))
 
 

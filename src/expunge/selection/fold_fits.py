@@ -1,38 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tune by fitting every candidate to every fold from the start, at each request.
+r"""Fit every candidate to what each fold trains on, and judge it on the fold's rows.
 
-Where preprocessing is learned in each fold from the rows that the fold trains on, a
-removal changes every row of every fold; and a model too wide for matrices has no sums
-that rows could be subtracted from. Then only the choice is kept between requests.
+A fold model is a model like any other: it has a state, an answer and a radius. From the
+radius follows an interval that holds the loss which the exact minimiser has on the
+fold's rows. With V the sum of that loss, g its gradient at the answer, k1 and k2 the
+loss's bounds on slope and curvature and r the radius, convexity gives
 
-A candidate's error is bounded from the certified distance r of its fit to the exact
-minimiser: for a row x with weight w, the loss there changes by at most
-w (|slope| |x| r + k2 |x|^2 r^2 / 2), k2 the bound on the curvature.
+    -\|g\| r  <=  V(theta*) - V(theta)  <=  \|g\| r + (k2/2) r^2 sum w \|x\|^2
+
+and \|V(theta*) - V(theta)\| <= k1 r sum w \|x\|. Where a loss has no k2, its growth nu
+gives (e^(nu R r) - 1) / (nu R) tr H in place of k2 r sum w \|x\|^2, R the longest row
+and H the Hessian of V at theta. The gradient of the sum is much shorter than the sum of
+the gradients, which cancel where a model fits.
+
+``tune`` keeps these models between requests. ``tune_folds`` does not: where each fold
+learns its own preprocessing, a removal changes every row of every fold; and a model too
+wide for matrices has no sums that rows could be subtracted from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from math import inf, isfinite, sqrt
+from typing import TypeVar
 
 import numpy as np
 
-from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm
+from ..core.arrays import (
+    SAFETY,
+    UNIT_ROUNDOFF,
+    Vector,
+    norm,
+    row_norms,
+    row_squares,
+)
 from ..core.objective import Objective
-from ..core.rows import Rows
-from ..core.sums import loss_gradient, row_sizes
-from ..core.values import Private, stored
-from ..engines import DaskEngine
-from ..exceptions import InvalidInput, Unsupported
-from ..preprocessing.columns import Recipe
-from ..preprocessing.learning import learn
-from ..preprocessing.pipeline_model import balance_of
-from ..private_model.answers import Agreement, retrain_answer
-from ..promise.radius import Radius
-from ..removal import Draft
+from ..core.rows import Rows, in_memory
+from ..core.sums import lift_slopes, predict
+from ..core.values import UNDERFLOW, Private, stored
+from ..engines import Workers
+from ..exceptions import ExpungeError, InvalidInput, NotConverged, Unsupported
+from ..private_model.answers import FitTerms, retrain_answer
+from ..private_model.composition import UNCHANGED, Encoding
+from ..promise.rounding import Rounding, Shift
+from ..removal import Draft, Mechanism, State
 from ..removal.matrix_free import choose_mechanism
-from .choice import Choice, Chooser, ErrorInterval, Rule, Split, pool_intervals
-from .tune import require_training
+from ..removal.sums import Magnitude
+from .choice import Choice, ErrorInterval, Rule, Split, choose, pool_intervals
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class FoldModel(Private):
+    """One candidate's model on what one fold trains on.
+
+    Attributes
+    ----------
+    state, draft
+        The removal's state and its answer, with the gradient measured on the rows.
+    radius
+        How far the answer may be from the exact minimiser.
+    loss
+        Holds the sum of losses that the exact minimiser has on the fold's own rows.
+    solved
+        Whether the answer is as good as the solver can make it.
+    """
+
+    state: State
+    draft: Draft
+    radius: float
+    loss: ErrorInterval
+    solved: bool = False
 
 
 @stored
@@ -42,33 +84,64 @@ class ChosenByFolds(Private):
 
     choice: Choice
 
-    def start_of(self, chosen: int) -> Vector | None:
-        """Return where the model of a candidate starts: nowhere in particular."""
-        del chosen
+    @property
+    def start(self) -> Vector | None:
+        """Where the fit to all rows starts: nowhere in particular."""
         return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Crew:
-    """Who fits the folds: the workers of an engine or, without one, this process.
+class FoldRunner:
+    """What fits the folds: the workers of an engine or, without one, this process.
 
-    ``tick`` is called when a candidate has been fitted to a fold.
+    ``on_fitted`` is called when a candidate has been fitted to a fold, from any thread.
     """
 
-    engine: DaskEngine | None = None
-    tick: Callable[[], None] = lambda: None
+    engine: Workers | None = None
+    on_fitted: Callable[[], None] = lambda: None
+
+    def fit_each(
+        self, fit: Callable[..., list[Result]], folds: range, *, at_once: bool
+    ) -> list[list[Result]]:
+        """Return what ``fit(fold=, on_fitted=)`` makes of each fold.
+
+        In this process they are fitted ``at_once``, by threads, or one by one: then
+        only one of them holds a copy of its rows.
+        """
+        if self.engine is None:
+            run = run_in_threads if at_once else map
+            return list(
+                run(lambda fold: fit(fold=fold, on_fitted=self.on_fitted), folds)
+            )
+        models = self.engine.map(lambda fold: fit(fold=fold), folds)
+        for _ in chain(*models):
+            self.on_fitted()
+        return models
 
 
-ALONE = Crew()
+THIS_PROCESS = FoldRunner()
+
+
+def run_in_threads(
+    work: Callable[[Task], Result], tasks: Iterable[Task]
+) -> list[Result]:
+    """Return the result of each task, in order, computed in threads.
+
+    For work of milliseconds: a thread takes a tenth of one to start.
+    """
+    tasks = list(tasks)
+    if len(tasks) < 2:
+        return list(map(work, tasks))
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(work, tasks))
 
 
 def tune_folds(
     rule: Rule,
     split: Split,
     *,
-    choose: Chooser,
-    recipe: Recipe | None = None,
-    crew: Crew = ALONE,
+    encoding: Encoding = UNCHANGED,
+    runner: FoldRunner = THIS_PROCESS,
 ) -> ChosenByFolds:
     """Return the choice among the candidates, every fold fitted from the start.
 
@@ -77,95 +150,158 @@ def tune_folds(
     rule
         Candidates and folds.
     split
-        Rows by fold, raw if there is preprocessing; those of weight zero are gone.
-    choose
-        Makes the choice from intervals.
-    recipe
-        What preprocessing does; each fold learns its own.
-    crew
-        Who fits the folds.
+        Rows by fold, as they are kept; those of weight zero are gone.
+    encoding
+        What models see of them; each fold learns its own.
+    runner
+        What fits the folds.
     """
-    if rule.n_folds is None:
-        raise Unsupported(
-            "folds='loo' with preprocessing, or for a model too wide for matrices: it "
-            "would be fitted again without each row; give a number of folds"
-        )
     require_training(split, InvalidInput)
-    folds, fit = range(split.n_folds), partial(_fit_fold, rule, split, recipe=recipe)
-    if crew.engine is None:
-        found = [fit(fold=fold, tick=crew.tick) for fold in folds]
-    else:
-        found = crew.engine.map(lambda fold: fit(fold=fold), folds)
-        for _ in chain(*found):
-            crew.tick()
+    require_bounded(rule.objectives)
+    fit = partial(_judge_fold, rule.objectives, split, encoding=encoding)
+    by_fold = runner.fit_each(fit, range(split.n_folds), at_once=False)
     total = split.rows.total_weight
-    sums = map(list, zip(*found, strict=True))
+    sums = map(list, zip(*by_fold, strict=True))
     pooled = [pool_intervals(parts, weight=total) for parts in sums]
     return ChosenByFolds(choose(pooled, [False] * len(pooled)))
 
 
-def _fit_fold(
-    rule: Rule,
+def _judge_fold(
+    objectives: Sequence[Objective],
     split: Split,
     *,
-    recipe: Recipe | None,
+    encoding: Encoding,
     fold: int,
-    tick: Callable[[], None] = lambda: None,
+    on_fitted: Callable[[], None] = lambda: None,
 ) -> list[ErrorInterval]:
-    """Return the sum of losses of each candidate on a fold that it was not fitted to.
+    """Return the sum of losses of each candidate on a fold, without the models."""
+    models = fit_fold(
+        objectives, split, encoding=encoding, fold=fold, on_fitted=on_fitted
+    )
+    return [model.loss for model in models]
 
-    Each candidate starts from the one before it.
-    """
+
+def fit_fold(
+    objectives: Sequence[Objective],
+    split: Split,
+    *,
+    encoding: Encoding = UNCHANGED,
+    mechanism: Mechanism | None = None,
+    fold: int,
+    on_fitted: Callable[[], None] = lambda: None,
+) -> list[FoldModel]:
+    """Return each candidate on what a fold trains on, one started from the other."""
     held = split.validation(fold)
     training, held = split.training(fold), held.take(held.weight > 0.0)
-    if recipe is not None:
-        first = rule.objectives[0]
-        training, held = _encode(recipe, training, held=held, objective=first)
-    start, tested, sums = None, held if len(held) else None, []
-    for objective in rule.objectives:
-        draft, radius = _fit_candidate(objective, training, start=start)
-        start = draft.theta
-        sums.append(bound_loss(objective, tested, draft=draft, radius=radius))
-        tick()
-    return sums
+    encoding = encoding.fit_again(training, objectives[0])
+    training = in_memory(encoding.encode(training, objectives[0]))
+    if len(held):
+        held = in_memory(encoding.unweighted.encode(held, objectives[0]))
+    models: list[FoldModel] = []
+    for objective in objectives:
+        start = models[-1].draft.theta if models else None
+        try:
+            model = fit_model(
+                objective, training, held=held, mechanism=mechanism, start=start
+            )
+        except NotConverged as error:
+            raise NotConverged(
+                f"without fold {fold + 1}, at alpha={objective.alpha:g}: {error}; "
+                "fewer folds leave more to train on"
+            ) from error
+        models.append(model)
+        on_fitted()
+    return models
 
 
-def _encode(
-    recipe: Recipe, training: Rows, *, held: Rows, objective: Objective
-) -> tuple[Rows, Rows]:
-    """Return raw rows as the features that preprocessing learns from the first."""
-    X, (_, _, features) = np.asarray(training.X), learn(recipe, training)
-    balance = balance_of(recipe, training, loss=objective.loss)
-    weight = training.weight if balance is None else balance.weigh(training).weight
-    rows = objective.rows(features.encode(X), training.y, weight)
-    if not len(held):
-        return rows, held
-    seen = features.encode(np.asarray(held.X))
-    return rows, objective.rows(seen, held.y, held.weight)
-
-
-def _fit_candidate(
-    objective: Objective, rows: Rows, *, start: Vector | None
-) -> tuple[Draft, Radius]:
-    """Return the fit of a candidate, and how far it may be from the minimiser."""
-    mechanism = choose_mechanism(objective, rows)
-    agreement = Agreement(objective, mechanism, None, rows.total_weight)
-    answer = retrain_answer(agreement, rows, start=start)
-    return answer.draft, answer.radius
+def fit_model(
+    objective: Objective,
+    rows: Rows,
+    *,
+    held: Rows,
+    mechanism: Mechanism | None,
+    start: Vector | None,
+) -> FoldModel:
+    """Return the model solved on these rows; ``held`` are those of its fold."""
+    mechanism = mechanism or choose_mechanism(objective, rows)
+    terms = FitTerms(objective, mechanism, None, rows.total_weight)
+    answer = retrain_answer(terms, rows, start=start)
+    state, draft, radius = answer.state, answer.draft, answer.radius.value
+    loss = bound_loss(state, draft, radius=radius, held=held)
+    return FoldModel(state, draft, radius, loss, solved=True)
 
 
 def bound_loss(
-    objective: Objective, rows: Rows | None, *, draft: Draft, radius: Radius
+    state: State, draft: Draft, *, radius: float, held: Rows
 ) -> ErrorInterval:
     """Return bounds on the sum of losses that the exact minimiser has on these rows."""
-    if rows is None:
+    if not held.total_weight > 0.0:  # nobody is left in this fold
         return ErrorInterval(0.0, 0.0, 0.0)
-    loss, theta, r = objective.loss, draft.theta, radius.value
-    value, _ = loss_gradient(loss, rows, theta=theta)
-    slope, square, _, _ = row_sizes(loss, rows, theta=theta)
-    width = slope * r + 0.5 * loss.curvature_bound * square * r * r
-    count = len(rows) + theta.size + 16
-    # Of the sum, and of every predictor in it.
-    rounding = 4.0 * UNIT_ROUNDOFF * count * (value + slope * norm(theta) + slope)
-    width = (width + rounding) * SAFETY
-    return ErrorInterval(max(value - width, 0.0), value, value + width)
+    loss, theta, r = state.objective.loss, draft.theta, radius
+    y, weight, norms = held.y, held.weight, held.norms()
+    eta = predict(loss, held, theta=theta)
+    each, slopes = loss.value(y, eta), loss.slope(y, eta)
+    value, steepness = float(weight @ each), row_squares(slopes.reshape(len(y), -1))
+    if not (isfinite(r) and isfinite(value) and np.isfinite(steepness).all()):
+        return ErrorInterval(-inf, value, inf)
+    square = float(weight @ norms**2)
+    traces = loss.curvature_parts(y, eta).traces()
+    shift = Shift(
+        loss,
+        Magnitude(
+            row_norm=float(norms.max(initial=0.0, where=weight > 0.0)),
+            slope=inf,
+            square_norm=square,
+            curvature=float(weight @ traces),
+            hessian=float(weight @ (traces * norms**2)),
+            moment=inf,
+            gram=square,
+            weight=held.total_weight,
+        ),
+    )
+    # Predictors are off by |x| times this, each in its own direction: nothing cancels.
+    off = Rounding(state).predictor(theta)
+    ulps = 2.0 * UNIT_ROUNDOFF * (len(held) + theta.size + 16)
+    hidden = UNDERFLOW * (len(held) + held.total_weight)
+    steep = sqrt(float(weight @ steepness) + hidden) * sqrt(square) * SAFETY
+    steep += shift.slopes(off)
+    rounding = ulps * float(weight @ np.abs(each)) + steep * off + hidden
+    if not loss.independent:  # a logarithm of a sum is exact to a share of one
+        rounding += ulps * held.total_weight
+    if not shift.is_bounded:  # terms that nearly cancel
+        nu = loss.self_concordance
+        terms = np.sqrt(steepness) + (2.0 / nu * traces if nu else 0.0)
+        far = 1.0 + row_norms(eta.reshape(len(y), -1))
+        rounding += 8.0 * UNIT_ROUNDOFF * float(weight @ (terms * far)) * SAFETY
+    slope = norm(lift_slopes(held, slopes)) + ulps * steep + shift.slopes(off)
+    slope += 8.0 * UNIT_ROUNDOFF * shift.cancelling(off)
+    steepest = inf
+    if isfinite(loss.slope_bound):
+        steepest = loss.slope_bound * float(weight @ norms)
+    fall = min(slope, steepest) * r
+    # A slope grows along the way by a convex function of it.
+    rise = min(slope * r + 0.5 * shift.slopes(r, far=off) * r, steepest * r)
+    low = value - (fall + rounding) * SAFETY
+    return ErrorInterval(low, value, value + (rise + rounding) * SAFETY)
+
+
+def require_training(split: Split, error: type[ExpungeError]) -> None:
+    """Raise ``error`` if some fold has nobody to train on."""
+    total = split.rows.total_weight
+    for fold in range(split.n_folds):
+        if not total - split.validation(fold).total_weight > 1e-12 * total:
+            raise error(
+                "everyone is in one fold (as one sample or one person always is), so "
+                "that nobody is left to train on; tune on more people, or with another "
+                "fold_key"
+            )
+
+
+def require_bounded(objectives: Sequence[Objective]) -> None:
+    """Raise Unsupported for a loss whose error no interval here would hold."""
+    loss = objectives[0].loss
+    if not (isfinite(loss.curvature_bound) or isfinite(loss.self_concordance)):
+        raise Unsupported(
+            f"neither the curvature of {loss!r} has a bound nor its growth, and the "
+            "intervals that prove a choice need one; fit a model with a fixed alpha"
+        )
