@@ -8,25 +8,21 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from expunge import L2, MatrixFree, Objective
+from expunge import L2, Objective
 from expunge.core.arrays import Vector, norm
-from expunge.core.losses import Curvature, SmoothLoss, read_numbers
+from expunge.core.losses import Curvature, Loss, read_numbers
+from expunge.core.measurement import measure
 from expunge.core.solver import minimise
 from expunge.promise.radius import best_radius
-from expunge.removal.matrix_free import stand_still
-from expunge.removal.summary import summarise_measured
-from expunge.wide.measurement import measure
+from expunge.removal.matrix_free import MatrixFree, anchor_measured
 
 
 @dataclass(frozen=True)
-class Distance(SmoothLoss):
+class Distance(Loss):
     """sqrt(1 + |eta - y|^2) - 1 for two outputs together."""
 
     outputs: ClassVar[int] = 2
-    shift_invariant: ClassVar[bool] = False
     independent: ClassVar[bool] = False
-    equal_curvature: ClassVar[bool] = False
-    margin: ClassVar[bool] = False
     slope_bound: ClassVar[float] = 1.0
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = 3.0
@@ -68,6 +64,6 @@ def test_free_intercepts_are_held_by_the_outputs_together(seed: int) -> None:
     target = minimise(objective, rows).theta
     for way in (*np.eye(target.size)[-2:], rng.normal(size=target.size)):
         at = measure(objective, rows, theta=target + 1e-3 * way)
-        state = MatrixFree().init(summarise_measured(objective, rows, at=at))
-        radius = best_radius(state, stand_still(state)).value
+        state = anchor_measured(objective, rows, at=at, before=None)
+        radius = best_radius(state, MatrixFree().answer_at_anchor(state)).value
         assert norm(at.theta - target) <= radius < np.inf

@@ -81,7 +81,7 @@ def test_symmetric_reads_the_lower_triangle_alone(rng: np.random.Generator) -> N
     assert np.allclose(S.cholesky().inverse().dense(), np.linalg.inv(A))
     assert np.allclose(S.dense(), A)  # nothing above wrote into S
     made = (S.copy(), S.add_diagonal(v), S.cholesky().inverse())
-    for matrix in (S, *made, S.update(-0.1, Z), S.update(0.1, Z[:1], spend=True)):
+    for matrix in (S, *made, S.update(-0.1, Z), S.update(0.1, Z[:1], overwrite=True)):
         assert not np.triu(matrix.lower, 1).any()
 
 
@@ -98,14 +98,14 @@ class TestRecentRows:
     def rows(self, rng: np.random.Generator) -> Matrix:
         return 0.01 * rng.normal(size=(3 * MOST_RECENT, self.SIZE))
 
-    @pytest.mark.parametrize("spend", [False, True])
+    @pytest.mark.parametrize("overwrite", [False, True])
     @pytest.mark.parametrize("n_rows", [1, 2, MOST_RECENT, 3 * MOST_RECENT])
     def test_count_at_once(
-        self, A: Matrix, Z: Matrix, *, n_rows: int, spend: bool
+        self, A: Matrix, Z: Matrix, *, n_rows: int, overwrite: bool
     ) -> None:
         S, v = Symmetric.from_dense(A), Z[-1] + 1.0
         for row in Z[:n_rows]:
-            S = S.update(-0.5, row[None], spend=spend)
+            S = S.update(-0.5, row[None], overwrite=overwrite)
         expected = A - 0.5 * Z[:n_rows].T @ Z[:n_rows]
         assert np.allclose(S @ v, expected @ v, rtol=1e-12)
         assert np.allclose(S @ Z.T, expected @ Z.T, atol=1e-12)
@@ -131,21 +131,21 @@ class TestRecentRows:
         expected = A + np.outer(Z[0], Z[0]) - np.outer(Z[2], Z[2])
         assert np.allclose(S @ Z[5], expected @ Z[5], rtol=1e-12)
         assert np.allclose(S @ Z.T, expected @ Z.T, atol=1e-12)
-        assert np.allclose(S.last_row, expected[-1], atol=1e-14)
+        assert np.allclose(S.last_rows, expected[-1:], atol=1e-14)
         assert np.allclose(S.dense(), expected, atol=1e-14)
-        for spend in (False, True):
+        for overwrite in (False, True):
             mixed = Symmetric.from_dense(A)
             for place, row in enumerate(Z):
-                mixed = mixed.update((-1.0) ** place, row[None], spend=spend)
+                mixed = mixed.update((-1.0) ** place, row[None], overwrite=overwrite)
             signed = A + Z.T @ (Z * ((-1.0) ** np.arange(len(Z)))[:, None])
             assert np.allclose(mixed.dense(), signed, atol=1e-13)
 
     def test_of_one_matrix_are_not_another_s(self, A: Matrix, Z: Matrix) -> None:
         first = Symmetric.from_dense(A)
         second = first.update(-1.0, Z[:1])
-        third = second.update(-1.0, Z[1:2], spend=True)
+        third = second.update(-1.0, Z[1:2], overwrite=True)
         for row in Z[2:]:
-            third = third.update(-1.0, row[None], spend=True)
+            third = third.update(-1.0, row[None], overwrite=True)
         assert np.allclose(first.dense(), A)
         assert np.allclose(second.dense(), A - np.outer(Z[0], Z[0]))
 
@@ -154,11 +154,11 @@ class TestRecentRows:
     ) -> None:
         S = Symmetric.from_dense(A)
         memory = S.lower
-        spent = S.update(-1.0, Z[:1], spend=True)
+        spent = S.update(-1.0, Z[:1], overwrite=True)
         assert spent.lower is memory or np.shares_memory(spent.lower, memory)
         assert np.allclose(spent.dense(), A - np.outer(Z[0], Z[0]))
         other = spent.update(-1.0, Z[1:2])  # from now on it is shared
-        again = spent.update(-1.0, Z[2:3], spend=True)
+        again = spent.update(-1.0, Z[2:3], overwrite=True)
         for matrix, rows in ((spent, Z[:1]), (other, Z[:2]), (again, Z[[0, 2]])):
             assert np.allclose(matrix.dense(), A - rows.T @ rows)
 
@@ -335,16 +335,14 @@ def test_cg_does_not_trust_an_indefinite_preconditioner(
     assert not solved.converged
 
 
-def test_cg_refuses_an_indefinite_matrix(rng: np.random.Generator) -> None:
+def test_cg_says_where_a_matrix_is_indefinite(rng: np.random.Generator) -> None:
     A, zero = _definite(rng) - 0.5 * np.eye(SIZE), np.zeros(SIZE)
-    with pytest.raises(NotPositiveDefinite, match="really in the training data"):
-        conjugate_gradients(
-            lambda v: A @ v,
-            rng.normal(size=SIZE),
-            precondition=lambda v: v,
-            start=zero,
-            max_steps=20,
-        )
+    b = rng.normal(size=SIZE)
+    solved = conjugate_gradients(
+        lambda v: A @ v, b, precondition=lambda v: v, start=zero, max_steps=20
+    )
+    assert solved.flat is not None and not solved.converged
+    assert solved.flat @ A @ solved.flat <= 0.0
 
 
 def test_cg_has_nothing_to_do_for_zero() -> None:
@@ -480,6 +478,6 @@ def test_anderson_gives_up_with_the_best_point() -> None:
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 128, 200])
 def test_a_triangle_is_copied_by_panels(size: int, rng: np.random.Generator) -> None:
     matrix = rng.normal(size=(size, size))
-    found = Symmetric.from_dense(matrix).lower
+    (found,) = Symmetric.from_dense(matrix).lower
     assert found.flags.f_contiguous
     np.testing.assert_array_equal(found, np.tril(matrix))

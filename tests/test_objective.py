@@ -121,7 +121,5 @@ def test_softmax_intercepts_are_pinned_by_their_sum() -> None:
 def test_scaling_says_what_retraining_means() -> None:
     mean, total = PLAIN, replace(PLAIN, scaling="sum", ridge=0.3)
     assert mean.after(0.5) is mean
-    assert mean.scale(0.5) == 0.5
     later = total.after(0.5)
     assert (later.alpha, later.ridge) == (0.2, 0.6)
-    assert total.scale(0.5) == 1.0

@@ -71,37 +71,39 @@ def _problem(loss: Loss) -> tuple[Objective, Rows]:
 def test_a_summary_is_one_pass_with_the_bits_of_single_sums(loss: Loss) -> None:
     objective, rows = _problem(loss)
     theta = 0.1 * np.random.default_rng(6).normal(size=rows.n_columns * loss.outputs)
-    counted, weight = Counting(rows), rows.total_weight
-    found = summarise(objective, counted, theta=theta)
+    counted = Counting(rows)
+    found = summarise(objective, counted, theta=theta).sums
     assert counted.passes == 1
-    seen = overview(loss, rows, theta=theta, lever=loss.independent)
+    seen = overview(loss, rows, theta=theta, intercept_columns=loss.independent)
     slope, square, cube, largest = sums.row_sizes(loss, rows, theta=theta)
-    hessian = sums.loss_hessian(loss, rows, theta=theta) / weight
+    hessian = sums.loss_hessian(loss, rows, theta=theta)
     assert found.moment is not None and found.hessian is not None
     pairs: list[tuple[Any, Any]] = [
-        (found.gradient, seen.gradient / weight),
-        (found.curvature, seen.curvature / weight),
+        (found.gradient, seen.gradient),
+        (found.curvature, seen.curvature),
         (found.hessian.dense(), hessian.dense()),
         (found.moment.dense()[np.triu_indices(7)], _moment(rows)),
-        (found.scales.row_norm, largest),
-        (found.scales.slope, slope / weight),
-        (found.scales.square_norm, square / weight),
-        (found.scales.moment, cube / weight),
-        (found.scales.n_entries, sums.most_entries(rows)),
+        (found.sizes.row_norm, largest),
+        (found.sizes.slope, slope),
+        (found.sizes.square_norm, square),
+        (found.sizes.moment, cube),
+        (found.sizes.n_entries, sums.most_entries(rows)),
     ]
     if loss.independent:
-        assert seen.lever is not None and found.lever is not None
-        pairs.append((found.lever, seen.lever / weight))
+        assert (
+            seen.intercept_columns is not None and found.intercept_columns is not None
+        )
+        pairs.append((found.intercept_columns, seen.intercept_columns))
     if loss.curvature_jump > 0.0:
         assert found.kinks is not None
         masses = sums.kink_masses(loss, rows, theta=theta)
-        pairs.append((found.kinks, masses / weight))
+        pairs.append((found.kinks, masses))
     for one, other in pairs:
         assert np.array_equal(one, other)
 
 
 def _moment(rows: Rows) -> Any:
-    return (sums.norm_moment(rows) / rows.total_weight)[np.triu_indices(7)]
+    return sums.norm_moment(rows)[np.triu_indices(7)]
 
 
 def test_many_blocks_of_outputs_take_more_passes(
@@ -110,10 +112,10 @@ def test_many_blocks_of_outputs_take_more_passes(
     loss = OneVsRest(3, Logistic())
     objective, rows = _problem(loss)
     theta = np.full(rows.n_columns * 3, 0.1)
-    whole = summarise(objective, rows, theta=theta).loss_hessian.dense()
+    whole = summarise(objective, rows, theta=theta).sums.loss_hessian.dense()
     monkeypatch.setattr(sums, "SUMMED_AT_ONCE", rows.n_columns**2)
     counted = Counting(rows)
-    split = summarise(objective, counted, theta=theta).loss_hessian.dense()
+    split = summarise(objective, counted, theta=theta).sums.loss_hessian.dense()
     assert counted.passes == 3
     assert np.array_equal(split, whole)
 

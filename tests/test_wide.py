@@ -21,17 +21,14 @@ from expunge import (
     OneVsRest,
     Rows,
 )
-from expunge.core import solver as core_solver
-from expunge.core.arrays import Vector, norm
+from expunge.core import preconditioner, solver
+from expunge.core.arrays import Matrix, Vector, norm
+from expunge.core.measurement import Point, measure
 from expunge.core.objective import add_quadratic
 from expunge.core.penalties import Penalty
-from expunge.core.solver import minimise
+from expunge.core.preconditioner import make_preconditioner
+from expunge.core.solver import minimise, minimise_by_products, minimise_wide
 from expunge.core.sums import loss_gradient, loss_hessian, row_sizes
-from expunge.wide import preconditioner
-from expunge.wide import solver as wide_solver
-from expunge.wide.measurement import Measurement, measure
-from expunge.wide.preconditioner import Near, make_preconditioner
-from expunge.wide.solver import minimise_by_products, minimise_wide, residual_norm
 from tests.instances import LOSSES, labelled
 
 SMOOTH = ("logistic", "half_squared", "multinomial", "multi_output", "one_vs_rest")
@@ -61,9 +58,15 @@ def _problem(
     return objective, objective.rows(sparse.csr_array(X), y, weight)
 
 
-def _start(objective: Objective, rows: Rows) -> Measurement:
+def _start(objective: Objective, rows: Rows) -> Point:
     size = rows.X.shape[1] * objective.loss.outputs
     return measure(objective, rows, theta=np.zeros(size))
+
+
+def _curvature(at: Point, rows: Rows) -> Matrix:
+    """Return how the predictors are curved on average."""
+    assert at.seen is not None
+    return at.seen.curvature / rows.total_weight
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -74,12 +77,13 @@ def test_one_pass_tells_what_several_would(name: str, rng: np.random.Generator) 
     at = measure(objective, rows, theta=theta)
     value, slopes = loss_gradient(loss, rows, theta=theta)
     assert at.value == pytest.approx(value / total + objective.penalty_value(theta))
-    np.testing.assert_allclose(at.loss_gradient, slopes / total, atol=1e-13)
+    assert at.seen is not None
+    np.testing.assert_allclose(at.seen.gradient, slopes, atol=1e-11)
     quadratic = objective.quadratic_gradient(theta)
     np.testing.assert_allclose(at.gradient, slopes / total + quadratic, atol=1e-13)
     # Cauchy and Schwarz: never less than the sum of products it bounds.
     slope, square, _, _ = row_sizes(loss, rows, theta=theta)
-    assert np.sqrt(at.steepness * square / total) >= slope / total - 1e-13
+    assert np.sqrt(at.seen.steepness * square) >= slope - 1e-11
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -88,16 +92,18 @@ def test_products_are_those_of_the_hessian(name: str, rng: np.random.Generator) 
     theta = rng.normal(size=rows.X.shape[1] * objective.loss.outputs)
     at, v = measure(objective, rows, theta=theta), rng.normal(size=theta.size)
     dense = loss_hessian(objective.loss, rows, theta=theta).dense()
+    assert at.hessian is not None and at.seen is not None
     np.testing.assert_allclose(at.hessian @ v, dense @ v, atol=1e-10)
     np.testing.assert_allclose(at.hessian.diagonal(), dense.diagonal(), atol=1e-10)
     k = objective.loss.outputs
     blocks = dense.reshape(len(theta) // k, k, -1, k)
     # The last column is one for every row: its block is the sum of the curvatures.
-    total = at.curvature * rows.total_weight
-    np.testing.assert_allclose(total, blocks[-1, :, -1, :], atol=1e-10)
-    if at.lever is not None:
-        lever = np.einsum("jcc->jc", blocks[:, :, -1, :]) / rows.total_weight
-        np.testing.assert_allclose(at.lever, lever, atol=1e-12)
+    np.testing.assert_allclose(at.seen.curvature, blocks[-1, :, -1, :], atol=1e-10)
+    if at.seen.intercept_columns is not None:
+        intercept_columns = np.einsum("jcc->jc", blocks[:, :, -1, :])
+        np.testing.assert_allclose(
+            at.seen.intercept_columns, intercept_columns, atol=1e-10
+        )
 
 
 @pytest.mark.parametrize("widest", [2048, 2], ids=["gram", "diagonal"])
@@ -126,7 +132,7 @@ def test_a_search_shortens_steps_that_overshoot() -> None:
     start = measure(objective, rows, theta=np.full(5, -3.0))
     found = minimise_by_products(objective, rows, start=start, goal=1e-10)
     assert norm(found.at.gradient) <= 1e-10
-    assert found.n_steps < wide_solver.MAX_STEPS
+    assert found.n_steps < solver.MAX_STEPS
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -140,13 +146,14 @@ def test_the_gram_preconditioner_inverts_what_is_curved_alike(
     y = rng.normal(size=(80, outputs) if outputs > 1 else 80)
     rows = objective.rows(X, y, rng.random(80))
     at = _start(objective, rows)
-    made = make_preconditioner(objective, rows, hessian=at.hessian)
+    made = make_preconditioner(objective, rows, at=at)
     loss = loss_hessian(objective.loss, rows, theta=at.theta) / rows.total_weight
     H, v = add_quadratic(objective, loss), rng.normal(size=at.theta.size)
-    np.testing.assert_allclose(made.at(objective, at.curvature)(H @ v), v, atol=1e-9)
+    curvature = _curvature(at, rows)
+    np.testing.assert_allclose(made.at(objective, curvature)(H @ v), v, atol=1e-9)
     # So one step of it is the minimiser.
-    near = Near(at.theta, at.gradient, at.curvature)
-    there = measure(objective, rows, theta=made.advance(objective, near))
+    theta = made.advance(objective, at.theta, gradient=at.gradient, curvature=curvature)
+    there = measure(objective, rows, theta=theta)
     assert norm(there.gradient) <= 1e-12
 
 
@@ -158,8 +165,8 @@ def test_preconditioners_are_symmetric_and_positive(
     at = measure(
         objective, rows, theta=rng.normal(size=_start(objective, rows).theta.size)
     )
-    made = make_preconditioner(objective, rows, hessian=at.hessian)
-    solve = made.at(objective, at.curvature)
+    made = make_preconditioner(objective, rows, at=at)
+    solve = made.at(objective, _curvature(at, rows))
     matrix = np.array([solve(unit) for unit in np.eye(at.theta.size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-9 * np.abs(matrix).max())
     assert np.linalg.eigvalsh(matrix).min() > 0.0
@@ -171,7 +178,7 @@ def test_the_largest_eigenvalue_is_bounded_from_above(rng: np.random.Generator) 
         X = rng.normal(size=(50, 6)) + 1.0
         rows = objective.rows(X, rng.integers(0, 3, size=50))
         at = _start(objective, rows)
-        made = make_preconditioner(objective, rows, hessian=at.hessian)
+        made = make_preconditioner(objective, rows, at=at)
         true = np.linalg.eigvalsh(X.T @ X / 50)[-1]
         assert true <= made.largest_eigenvalue <= 2.0 * true
 
@@ -200,7 +207,7 @@ def test_the_working_set_finds_the_minimiser(
     objective = Objective(loss, KINKS[kink], 0.02, ridge=0.01, intercept=intercept)
     rows = objective.rows(sparse.csr_array(X), y)
     found = minimise_wide(objective, rows, start=_start(objective, rows), goal=1e-10)
-    assert residual_norm(objective, found.at) <= 1e-10
+    assert found.residual <= 1e-10
     expected = minimise(objective, rows).theta
     np.testing.assert_allclose(found.at.theta, expected, atol=1e-7)
     # What led there leads on: a step from near the minimiser ends nearer.
@@ -209,7 +216,9 @@ def test_the_working_set_finds_the_minimiser(
     near = found.at.theta.copy()
     near[:end] *= 1.001
     at = measure(objective, rows, theta=near)
-    step = found.short_cut.advance(objective, Near(near, at.gradient, at.curvature))
+    step = found.short_cut.advance(
+        objective, near, gradient=at.gradient, curvature=_curvature(at, rows)
+    )
     assert norm(step - expected) <= 0.1 * norm(near - expected)
 
 
@@ -220,14 +229,13 @@ class TestHessiansOfSmallProblems:
     def made(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """The sizes of the Hessians made."""
         sizes: list[int] = []
-        real = core_solver.hessian_model
+        real = solver.hessian_model
 
         def counted(objective: Objective, rows: Rows, *, theta: Vector) -> Any:
             sizes.append(theta.size)
             return real(objective, rows, theta=theta)
 
-        for module in (core_solver, wide_solver):
-            monkeypatch.setattr(module, "hessian_model", counted)
+        monkeypatch.setattr(solver, "hessian_model", counted)
         return sizes
 
     def _text(self) -> tuple[Objective, Rows]:
@@ -245,7 +253,7 @@ class TestHessiansOfSmallProblems:
         found = minimise_wide(objective, rows, start=start, goal=1e-11)
         assert found.n_steps > roughly.n_steps
         assert len(made) == 2 * n_roughly
-        assert residual_norm(objective, found.at) <= 1e-11
+        assert found.residual <= 1e-11
 
     def test_a_request_takes_over_that_of_the_answer(self, made: list[int]) -> None:
         objective, rows = self._text()
@@ -273,7 +281,7 @@ class TestHessiansOfSmallProblems:
             heavier, rows, start=at, goal=1e-10, short_cut=found.short_cut
         )
         assert made
-        assert residual_norm(heavier, again.at) <= 1e-10
+        assert again.residual <= 1e-10
 
 
 @pytest.mark.parametrize("kink", KINKS)

@@ -17,12 +17,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.measurement import measure
 from expunge.core.objective import Objective
 from expunge.core.rows import Rows
 from expunge.linear_model import LogisticRegression, SoftmaxRegression
-from expunge.linear_model.snapshots import private_model
-from expunge.wide.measurement import measure
-from expunge.wide.solver import residual_norm
+from expunge.linear_model.base import private_model
 
 from ..report import Table, number
 from ..timing import Measurement, collection_off, time_call
@@ -208,7 +207,8 @@ def make_rows(objective: Objective, data: Labelled) -> Rows:
 
 def residual(objective: Objective, rows: Rows, theta: NDArray[np.float64]) -> float:
     """Return the norm of the gradient, with the subgradient that cancels most."""
-    return residual_norm(objective, measure(objective, rows, theta=theta))
+    at = measure(objective, rows, theta=theta)
+    return at.with_subgradient(objective).residual
 
 
 def parameters_of(rival: Any, *, intercept: bool) -> NDArray[np.float64]:

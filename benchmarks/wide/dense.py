@@ -8,7 +8,7 @@ from pathlib import Path
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 from sklearn.multiclass import OneVsRestClassifier
 
-from expunge.core.class_losses import Multinomial
+from expunge.core.losses import Multinomial
 from expunge.core.objective import Objective
 from expunge.core.penalties import L2
 from expunge.linear_model import LogisticRegression, SoftmaxRegression

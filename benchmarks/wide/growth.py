@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from expunge.core.class_losses import Multinomial, OneVsRest
-from expunge.core.losses import Logistic
+from expunge.core.losses import Logistic, Multinomial, OneVsRest
+from expunge.core.measurement import measure
 from expunge.core.objective import Objective
 from expunge.core.penalties import L2
 from expunge.linear_model import LogisticRegression, SoftmaxRegression
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.removal import state_size
-from expunge.wide.measurement import measure
 
 from ..report import Section, Table, Target, number
 from ..scaling import Series

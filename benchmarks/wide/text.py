@@ -10,11 +10,11 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 
 from expunge.core.losses import Logistic
+from expunge.core.measurement import measure
 from expunge.core.objective import Objective
 from expunge.core.penalties import L1, L2, ElasticNet, Penalty
+from expunge.core.solver import Solution, minimise_wide
 from expunge.linear_model import LogisticRegression
-from expunge.wide.measurement import measure
-from expunge.wide.solver import WideSolution, minimise_wide
 
 from ..report import Section, Table, Target, number, timings_table
 from ..timing import progress
@@ -211,7 +211,7 @@ def rival_gradient(task: Task, data: Labelled, rival: SklearnLogistic) -> float:
     return residual(objective, make_rows(objective, data), theta)
 
 
-def solve_alone(task: Task, data: Labelled, goal: float) -> WideSolution:
+def solve_alone(task: Task, data: Labelled, goal: float) -> Solution:
     """Return what our solver finds from zero, nothing certified."""
     objective = task.objective
     rows = make_rows(objective, data)

@@ -17,17 +17,18 @@ import numpy as np
 from scipy import sparse
 
 from expunge import Budget, MatrixFree, Objective, Rows
-from expunge.core import sums
+from expunge.core import preconditioner, sums
+from expunge.core.measurement import measure
 from expunge.private_model import answers
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.training_rows import RowChange
-from expunge.promise.radius import best_radius, intercept_radius, residual_radius
+from expunge.promise.radius import Radii, best_radius
 from expunge.removal import State, matrix_free
-from expunge.removal.matrix_free import stand_still
-from expunge.removal.state import is_matrix_free
-from expunge.removal.summary import summarise_measured
-from expunge.wide import preconditioner
-from expunge.wide.measurement import measure
+from expunge.removal.matrix_free import (
+    MatrixFreeCache,
+    anchor_measured,
+    keep_short_cut,
+)
 
 from . import nuclear, wide_draws
 from .core import objective_of
@@ -170,11 +171,9 @@ def attack_anywhere(rng: Generator, checker: Checker) -> None:
     for theta in points_around(rng, wide, truth):
         with checker.note_refusals() as refusal:
             at = measure(objective, rows, theta=theta)
-            state = MatrixFree().init(summarise_measured(objective, rows, at=at))
-            made = preconditioner.make_preconditioner(
-                objective, rows, hessian=at.hessian
-            )
-            state = state.replace(gram_norm=made.largest_eigenvalue)
+            state = anchor_measured(objective, rows, at=at, before=None)
+            made = preconditioner.make_preconditioner(objective, rows, at=at)
+            state = keep_short_cut(state, made)
             check_radii(checker, state, truth, "anywhere ")
             check_use(checker, state, truth)
         if refusal:
@@ -206,28 +205,28 @@ def points_around(rng: Generator, wide: Wide, truth: Optimum) -> Iterator[Array]
 
 def check_radii(checker: Checker, state: State, truth: Optimum, what: str) -> None:
     """Compare each radius of an answer with the distance to the minimiser."""
-    draft, longest = stand_still(state), state.scales.row_norm
+    draft, longest = MatrixFree().answer_at_anchor(state), state.magnitude.row_norm
     claims = {"best": best_radius(state, draft).value}
     if state.objective.n_free:
-        claims["local"] = intercept_radius(state, draft, row_norm=longest)
+        claims["local"] = Radii(state, draft, longest).intercept()
     else:
-        claims["residual"] = residual_radius(state, draft)
+        claims["residual"] = Radii(state, draft).residual()
     for name, claimed in claims.items():
         checker.check_radius(claimed, draft.theta, truth, what + name)
 
 
 def check_use(checker: Checker, state: State, truth: Optimum) -> None:
     """Check that an answer next to the minimiser of a tame problem has a radius."""
-    objective, longest, k = state.objective, state.scales.row_norm, len(truth.theta)
+    objective, longest, k = state.objective, state.magnitude.row_norm, len(truth.theta)
     loss = objective.loss
     if not (objective.smooth and objective.n_free and isfinite(loss.self_concordance)):
         return
-    assert state.curvature is not None
-    held = np.linalg.eigvalsh(state.curvature)[int(loss.shift_invariant)]
+    assert state.sums.curvature is not None
+    held = np.linalg.eigvalsh(state.sums.curvature)[int(loss.shift_invariant)]
     tame = held > 0.01 and objective.quadratic > 1e-4 and longest < 1e2
     size = float(np.linalg.norm(truth.theta.astype(float)))
     if tame and size < 1e3 and truth.distance(state.anchor) < 1e-10:
-        value = best_radius(state, stand_still(state)).value
+        value = best_radius(state, MatrixFree().answer_at_anchor(state)).value
         checker.check(isfinite(value), f"no radius for {k} parameters that are held")
 
 
@@ -248,7 +247,7 @@ def attack_stream(rng: Generator, checker: Checker) -> None:
         )
     if refusal:
         return
-    if not is_matrix_free(model.agreement.mechanism):
+    if model.terms.mechanism.keeps_matrices:
         bare = wide.objective.quadratic == 0.0 or wide.aim.loss.concordance == np.inf
         checker.check(bare, "auto keeps matrices of a model that could do without")
         return
@@ -272,7 +271,7 @@ def attack_stream(rng: Generator, checker: Checker) -> None:
             return
         check_model(checker, model, wide, stay)
         if chance(rng, 0.1):  # as a file would have it
-            state = model.answer.state.replace(short_cut=None)
+            state = model.answer.state.replace(cache=MatrixFreeCache())
             model = replace(model, answer=replace(model.answer, state=state))
         if chance(rng, 0.1):
             with checker.note_refusals() as refusal:

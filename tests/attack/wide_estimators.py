@@ -5,8 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from expunge.linear_model.snapshots import private_model
-from expunge.removal.state import is_matrix_free
+from expunge.linear_model.base import private_model
 
 from . import wide_draws
 from .crowds import Crowd
@@ -61,7 +60,7 @@ def check(checker: Checker, model: Any, crowd: Crowd, what: str = "") -> None:
     """Check a release, and the state behind it."""
     crowd.check(model, f"wide {what}")
     private = private_model(model)
-    if not is_matrix_free(private.agreement.mechanism):
+    if private.terms.mechanism.keeps_matrices:
         return
     aim, left, _ = retraining_problem(crowd.task, crowd.inside)
     check_state(checker, private.answer.state, aim, left)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .replacing import put
 
-BOUNDS = "promise.bounds"
+FLOOR = "promise.floor"
 MECHANISM = "removal.matrix_free:MatrixFree"
 
 
@@ -18,13 +18,13 @@ def _change_form(name: str, change: Callable[[Any, Any], Any]) -> Callable[[], N
     """Return what changes the form below the Hessian: (form, state) -> form."""
 
     def put_in() -> None:
-        real = getattr(import_module(f"expunge.{BOUNDS}"), name)
+        real = getattr(import_module(f"expunge.{FLOOR}"), name)
 
-        def form(state: Any) -> Any:
-            found = real(state)
-            return None if found is None else change(found, state)
+        def form(rounding: Any, **given: Any) -> Any:
+            found = real(rounding, **given)
+            return None if found is None else change(found, rounding.state)
 
-        put(BOUNDS, name, form)
+        put(FLOOR, name, form)
 
     return put_in
 
@@ -45,13 +45,13 @@ def _change_state(change: Callable[[Any, Any], Any]) -> Callable[[], None]:
 
 def take_the_best_output() -> None:
     """Let the floor be that of the output that is held best."""
-    real = import_module(f"expunge.{BOUNDS}").form_floor
+    real = import_module(f"expunge.{FLOOR}").form_floor
 
-    def floor(A: float, *, e: Any, kappa: Any) -> float:
-        pairs = zip(e, kappa, strict=True)
-        return max(float(real(A, e=one, kappa=its)) for one, its in pairs)
+    def floor(A: float, *, e: Any, coupling: Any) -> float:
+        pairs = zip(e, coupling, strict=True)
+        return max(float(real(A, e=one, coupling=its)) for one, its in pairs)
 
-    put("promise.radius", "form_floor", floor)
+    put(FLOOR, "form_floor", floor)
 
 
 def drop_the_gauge() -> None:
@@ -61,21 +61,22 @@ def drop_the_gauge() -> None:
     of f, so that the gauge is never what is flattest.
     """
 
-    def form(state: Any) -> Any:
-        return None if np.linalg.eigvalsh(state.curvature)[0] < 1e-14 else real(state)
+    def form(rounding: Any, **given: Any) -> Any:
+        smallest = np.linalg.eigvalsh(rounding.state.sums.curvature)[0]
+        return None if smallest < 1e-14 else real(rounding, **given)
 
-    real = import_module(f"expunge.{BOUNDS}")._joint_form
-    put(BOUNDS, "_joint_form", form)
+    real = import_module(f"expunge.{FLOOR}")._joint_form
+    put(FLOOR, "_joint_form", form)
 
 
 def take_it_for_a_parabola() -> None:
     """Take the curvature for constant on the way to the minimiser."""
-    put("promise.radius", "local_distance", lambda decrement, R: decrement)
+    put(FLOOR, "local_distance", lambda decrement, R: decrement)
 
 
 def overlook_rounding() -> None:
     """Take gradients for exact."""
-    put("promise.radius", "gradient_error", lambda *given, **more: 0.0)
+    put("promise.rounding:Rounding", "gradient", lambda *given, **more: 0.0)
 
 
 def ignore_free_intercepts() -> None:
@@ -83,17 +84,17 @@ def ignore_free_intercepts() -> None:
     put(
         "promise.radius",
         "strong_convexity",
-        import_module(f"expunge.{BOUNDS}").penalised_curvature,
+        import_module(f"expunge.{FLOOR}").penalised_curvature,
     )
 
 
 no_lever_arm = _change_form(
-    "_joint_form", lambda found, state: found._replace(kappa=0.0 * found.kappa)
+    "_joint_form", lambda found, state: found._replace(coupling=0.0 * found.coupling)
 )
-"""Let kappa be zero: the intercepts do not move with the coefficients."""
+"""Let the coupling be zero: the intercepts do not move with the coefficients."""
 no_mean_row = _change_form(
     "_separate_forms",
-    lambda found, state: found._replace(K=0.0 * found.K, kappa=0.0 * found.kappa),
+    lambda found, state: found._replace(K=0.0 * found.K, coupling=0.0 * found.coupling),
 )
 """The same where the mean rows are known."""
 
@@ -102,33 +103,39 @@ def short_spread() -> None:
     """Take the mean of |x|^2 for that of |x|^2 over the columns."""
 
     def change(found: Any, state: Any) -> Any:
-        width = state.anchor.size // len(state.curvature)
-        return found._replace(kappa=found.kappa / np.sqrt(width))
+        width = state.anchor.size // len(state.sums.curvature)
+        return found._replace(coupling=found.coupling / np.sqrt(width))
 
     _change_form("_joint_form", change)()
 
 
-keep_the_gradient = _change_state(
-    lambda after, before: after.replace(gradient=before.gradient)
-)
+def _keep(name: str) -> Callable[[], None]:
+    """Return what leaves one of the sums over removed rows in."""
+    return _change_state(
+        lambda after, before: after.replace(
+            sums=after.sums.replace(**{name: getattr(before.sums, name)})
+        )
+    )
+
+
+keep_the_gradient = _keep("gradient")
 """Leave the gradients of removed rows in."""
-keep_the_curvature = _change_state(
-    lambda after, before: after.replace(curvature=before.curvature)
-)
+keep_the_curvature = _keep("curvature")
 """Leave the curvature of removed rows in."""
-keep_the_lever = _change_state(lambda after, before: after.replace(lever=before.lever))
-"""Leave the lever of removed rows in."""
+keep_the_columns = _keep("intercept_columns")
+"""Leave the intercept_columns of removed rows in."""
 
 
 def weigh_all_alike() -> None:
     """Change the gradient by rows as if each weighed one."""
-    real = import_module("expunge.removal.changes").loss_slopes
+    real = import_module("expunge.removal.sums").Sums.over
 
-    def slopes(loss: Any, rows: Any, *, theta: Any) -> Any:
+    def over(self: Any, rows: Any, **options: Any) -> Any:
         same = replace(rows, weight=np.ones(len(rows.weight)))
-        return real(loss, same, theta=theta)
+        gradient = real(self, same, **options).gradient
+        return real(self, rows, **options).replace(gradient=gradient)
 
-    put("removal.changes", "loss_slopes", slopes)
+    put("removal.sums:Sums", "over", over)
 
 
 def choose_any_subgradient() -> None:
@@ -140,15 +147,18 @@ def choose_any_subgradient() -> None:
     put("core.penalties:L1", "subgradient", subgradient)
 
 
-def keep_the_scales() -> None:
-    """Move the anchor, and leave sizes in units of the old weight."""
+def take_sizes_for_means() -> None:
+    """Move the anchor, and leave sizes as means over the rows."""
     module = import_module("expunge.removal.matrix_free")
     real = module._move
 
     def move(state: Any, rows: Any, *, goal: float) -> Any:
         moved = real(state, rows, goal=goal)
-        scales = replace(moved.scales, square_norm=state.scales.square_norm)
-        return moved.replace(scales=scales)
+        sizes, weight = moved.magnitude, moved.sums.weight
+        less = replace(
+            sizes, square_norm=sizes.square_norm / weight, gram=sizes.gram / weight
+        )
+        return moved.replace(sums=moved.sums.replace(magnitude=less))
 
     put("removal.matrix_free", "_move", move)
 
@@ -160,33 +170,38 @@ def count_the_shortest_row() -> None:
         X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
         return int(np.count_nonzero(X, axis=1).min(initial=X.shape[1]))
 
-    put("removal.summary", "most_entries", most_entries)
+    put("removal.matrix_free", "most_entries", most_entries)
 
 
-def keep_the_spread() -> None:
-    """Move the anchor, and leave the largest eigenvalue in units of the old weight."""
+def take_the_mean_for_the_spread() -> None:
+    """Take the largest eigenvalue of a mean for that of the sum."""
     module = import_module("expunge.removal.matrix_free")
-    real = module._move
+    real = module.keep_short_cut
 
-    def move(state: Any, rows: Any, *, goal: float) -> Any:
-        moved = real(state, rows, goal=goal)
-        return moved.replace(gram_norm=state.gram_norm)
+    def keep(state: Any, made: Any) -> Any:
+        kept = real(state, made)
+        if made is None:
+            return kept
+        gram = min(state.magnitude.gram, made.largest_eigenvalue)
+        less = replace(kept.magnitude, gram=gram)
+        return kept.replace(sums=kept.sums.replace(magnitude=less))
 
-    put("removal.matrix_free", "_move", move)
+    for place in ("removal.matrix_free", "private_model.answers"):
+        put(place, "keep_short_cut", keep)
 
 
 def centre_the_spread() -> None:
     """Take the largest eigenvalue of the centred rows for that of all."""
-    module = import_module("expunge.wide.preconditioner")
+    module = import_module("expunge.core.preconditioner")
     real = module.make_preconditioner
 
-    def make(objective: Any, rows: Any, *, hessian: Any) -> Any:
-        made = real(objective, rows, hessian=hessian)
+    def make(objective: Any, rows: Any, *, at: Any) -> Any:
+        made = real(objective, rows, at=at)
         if not hasattr(made, "values"):
             return made
         return replace(made, largest_eigenvalue=float(made.values[-1]))
 
-    for place in ("wide.preconditioner", "wide.solver"):
+    for place in ("core.preconditioner", "core.solver"):
         put(place, "make_preconditioner", make)
 
 

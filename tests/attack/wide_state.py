@@ -5,9 +5,9 @@ from math import isfinite
 
 import numpy as np
 
-from expunge.promise.bounds import gradient_error
+from expunge import MatrixFree
+from expunge.promise.rounding import Rounding
 from expunge.removal import State
-from expunge.removal.matrix_free import stand_still
 from expunge.removal.state import state_size
 
 from .judge import Checker
@@ -24,38 +24,42 @@ def check_state(checker: Checker, state: State, aim: Aim, left: Sample) -> None:
     k, size = aim.loss.outputs, state.anchor.size
     held = state_size(state)
     checker.check(held <= 6 * size + k * k, f"a state of {held} for {size} parameters")
-    checker.check(state.n_rows == len(left.y), f"{state.n_rows} rows are counted")
+    checker.check(
+        state.sums.n_rows == len(left.y), f"{state.sums.n_rows} rows are counted"
+    )
 
 
 def _check_sums(checker: Checker, state: State, aim: Aim, left: Sample) -> None:
     problem = Problem(aim, left, left.total)
     point = Point(problem, state.anchor.astype(LONG))
-    weight = left.weight[left.weight > 0.0].astype(LONG) / LONG(state.anchor_weight)
+    weight = left.weight[left.weight > 0.0].astype(LONG)
     X, lengths = point.X, problem.lengths
     total = float(weight.sum())
     gradient = (X.T @ (point.slopes * weight[:, None])).ravel()
-    allowed = gradient_error(state, stand_still(state), step=0.0)
-    off = _length(gradient - state.gradient)
+    allowed = Rounding(state).gradient(MatrixFree().answer_at_anchor(state), step=0.0)
+    off = _length(gradient - state.sums.gradient)
     checker.check(
         off <= allowed, f"the gradient is off by {off:.3g}, claimed {allowed:.3g}"
     )
     slack = UNIT * _count(state)
     checker.check(
-        abs(total - state.kept) <= slack, f"a share of {state.kept}, it is {total}"
+        abs(total - state.sums.weight) <= slack * state.magnitude.weight,
+        f"a weight of {state.sums.weight}, it is {total}",
     )
     squares = float(weight @ (lengths.astype(LONG) ** 2))
-    _check_bound(checker, state.scales.square_norm, squares, slack, "square_norm")
+    _check_bound(checker, state.magnitude.square_norm, squares, slack, "square_norm")
     longest = float(lengths.max(initial=0.0))
-    _check_bound(checker, state.scales.row_norm, longest, slack, "row_norm")
+    _check_bound(checker, state.magnitude.row_norm, longest, slack, "row_norm")
     entries = float(np.count_nonzero(X, axis=1).max(initial=0))
-    _check_bound(checker, state.scales.n_entries, entries, 0.0, "n_entries")
-    if isfinite(state.gram_norm) and problem.n_free:
+    _check_bound(checker, state.magnitude.n_entries, entries, 0.0, "n_entries")
+    if problem.n_free:
         part = (X[:, :-1] * np.sqrt(weight)[:, None]).astype(float)
         largest = float(np.linalg.norm(part, 2)) ** 2 if part.size else 0.0
-        _check_bound(checker, state.gram_norm, largest, 1e-12, "gram_norm")
+        _check_bound(checker, state.magnitude.gram, largest, 1e-12, "gram")
     if isfinite(aim.loss.concordance):
         moved = slack * longest * _length(state.anchor.astype(LONG))
-        _check_curvature(checker, state, point, weight, slack + moved)
+        slack = (slack + moved) * state.magnitude.weight
+        _check_curvature(checker, state, point, weight, slack)
 
 
 def _check_curvature(
@@ -65,19 +69,21 @@ def _check_curvature(
     problem = point.problem
     curved = problem.loss.curvatures(point.coded, point.eta)
     slack = 4.0 * slack * problem.k
-    assert state.curvature is not None
+    assert state.sums.curvature is not None
     if curved.ndim == 3:
         found = np.einsum("i,iab->ab", weight, curved)
     else:
         found = np.diag(weight @ curved)
-    off = float(np.abs(found - state.curvature).max())
+    off = float(np.abs(found - state.sums.curvature).max())
     checker.check(off <= slack, f"the curvature is off by {off:.3g} of {slack:.3g}")
-    if state.lever is None:
+    if state.sums.intercept_columns is None:
         return
-    lever = point.X.T @ (curved * weight[:, None])
-    off = float(np.abs(lever - state.lever).max())
-    slack *= 1.0 + state.scales.row_norm
-    checker.check(off <= slack, f"the lever is off by {off:.3g} of {slack:.3g}")
+    intercept_columns = point.X.T @ (curved * weight[:, None])
+    off = float(np.abs(intercept_columns - state.sums.intercept_columns).max())
+    slack *= 1.0 + state.magnitude.row_norm
+    checker.check(
+        off <= slack, f"the intercept_columns is off by {off:.3g} of {slack:.3g}"
+    )
 
 
 def _check_bound(
@@ -89,7 +95,7 @@ def _check_bound(
 
 def _count(state: State) -> float:
     """Return how many roundings a sum may hold: generous, and no claim of anybody."""
-    return 4.0 * (3.0 * state.scales.n_rows + state.n_updates + state.anchor.size + 64)
+    return 4.0 * (3.0 * state.sums.roundings + state.anchor.size + 64)
 
 
 def _length(v: Array) -> float:

@@ -32,7 +32,7 @@ from scipy.sparse import csr_array
 
 from ..exceptions import InvalidInput
 from .arrays import Design, Vector, row_norms, row_squares
-from .blocks import SymmetricMatrix
+from .linalg import Symmetric
 from .losses import Loss
 from .penalties import Penalty
 from .rows import Rows
@@ -182,10 +182,6 @@ class Objective:
         found[:end] = self.alpha * self.penalty.subgradient(*parts).ravel()
         return found
 
-    def scale(self, kept: float) -> float:
-        """Return f: what removal does to the regulariser in units of the old W."""
-        return kept if self.scaling == "mean" else 1.0
-
     def after(self, kept: float) -> "Objective":
         """Return the objective of a fit on the remaining share ``kept`` of W."""
         if self.scaling == "mean":
@@ -242,8 +238,8 @@ class Objective:
 
 
 def add_quadratic(
-    objective: Objective, hessian: SymmetricMatrix, *, scale: float = 1.0
-) -> SymmetricMatrix:
+    objective: Objective, hessian: Symmetric, *, scale: float = 1.0
+) -> Symmetric:
     """Return the loss's Hessian plus scale times the objective's quadratic."""
     diagonal, gauge = objective.quadratic_form(hessian.size)
     shifted = hessian.add_diagonal(scale * diagonal)

@@ -19,7 +19,6 @@ from scipy import sparse
 from scipy.linalg import lapack
 
 from ..exceptions import Unsupported
-from .blocks import Blocks
 from .linalg import Symmetric
 from .values import LARGEST_INTEGER, stored_kinds
 
@@ -32,8 +31,8 @@ NUMBERS = {
 }
 
 
-def pack(value: Any, place: str, *, arrays: Arrays) -> Any:
-    """Return a value as JSON data; its arrays go under names that begin with place.
+def pack(value: Any, path: str, *, arrays: Arrays) -> Any:
+    """Return a value as JSON data; its arrays go under names that begin with path.
 
     Raises Unsupported for a class that is not marked ``@stored``.
     """
@@ -52,16 +51,16 @@ def pack(value: Any, place: str, *, arrays: Arrays) -> Any:
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         return {
-            kind: [pack(v, f"{place}.{i}", arrays=arrays) for i, v in enumerate(value)]
+            kind: [pack(v, f"{path}.{i}", arrays=arrays) for i, v in enumerate(value)]
         }
-    if isinstance(value, np.ndarray | Symmetric | Blocks) or sparse.issparse(value):
-        return _pack_array(value, place, arrays=arrays)
+    if isinstance(value, np.ndarray | Symmetric) or sparse.issparse(value):
+        return _pack_array(value, path, arrays=arrays)
     if isinstance(value, Mapping):
         if all(isinstance(name, str) for name in value):
-            return {"mapping": _pack_items(value, place, arrays=arrays)}
+            return {"mapping": _pack_items(value, path, arrays=arrays)}
         # Names of JSON are words, and the labels of classes may be numbers.
-        return {"pairs": pack(list(value.items()), place, arrays=arrays)}
-    return _pack_object(value, place, arrays=arrays)
+        return {"pairs": pack(list(value.items()), path, arrays=arrays)}
+    return _pack_object(value, path, arrays=arrays)
 
 
 def unpack(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -72,45 +71,41 @@ def unpack(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     return _READERS[kind](data, arrays)
 
 
-def _pack_items(items: Mapping[str, Any], place: str, *, arrays: Arrays) -> Any:
-    return {name: pack(items[name], f"{place}.{name}", arrays=arrays) for name in items}
+def _pack_items(items: Mapping[str, Any], path: str, *, arrays: Arrays) -> Any:
+    return {name: pack(items[name], f"{path}.{name}", arrays=arrays) for name in items}
 
 
-def _pack_object(value: Any, place: str, *, arrays: Arrays) -> Any:
+def _pack_object(value: Any, path: str, *, arrays: Arrays) -> Any:
     """Return one of the package's values by its class and fields."""
     kind = type(value)
     if stored_kinds().get(kind.__name__) is not kind:
         raise Unsupported(
-            f"{kind.__name__} is not part of expunge and cannot be saved; use one of "
-            "the package's own losses, penalties and mechanisms, or keep the model in "
-            "memory"
+            f"{kind.__name__} is not part of expunge and cannot be saved; mark the "
+            "class with @expunge.stored, or keep the model in memory"
         )
     if hasattr(value, "to_json"):
         return {"document": kind.__name__, "text": value.to_json()}
     written = [field.name for field in fields(value) if field.metadata.get("stored", 1)]
     items = {name: getattr(value, name) for name in written}
-    return {"class": kind.__name__, "fields": _pack_items(items, place, arrays=arrays)}
+    return {"class": kind.__name__, "fields": _pack_items(items, path, arrays=arrays)}
 
 
-def _pack_array(value: Any, place: str, *, arrays: Arrays) -> Any:
+def _pack_array(value: Any, path: str, *, arrays: Arrays) -> Any:
     """Return an array by its name; words go into the JSON itself."""
     if isinstance(value, Symmetric):
-        arrays[place], _ = lapack.dtrttp(value.lower, uplo="L")
-        return {"triangle": place, "size": value.size}
-    if isinstance(value, Blocks):
-        triangles = [lapack.dtrttp(b.lower, uplo="L")[0] for b in value.blocks]
-        arrays[place] = np.array(triangles)
-        return {"blocks": place, "size": value.width, "outputs": value.outputs}
+        triangles = [lapack.dtrttp(block, uplo="L")[0] for block in value.lower]
+        arrays[path] = np.array(triangles)
+        return {"triangles": path, "size": value.width, "outputs": value.outputs}
     shape = [int(length) for length in value.shape]
     if sparse.issparse(value):
         for part in ("data", "indices", "indptr"):
-            arrays[f"{place}.{part}"] = getattr(value, part)
-        return {"csr": place, "shape": shape}
+            arrays[f"{path}.{part}"] = getattr(value, part)
+        return {"csr": path, "shape": shape}
     if value.dtype in NUMBERS:
-        arrays[place] = np.ascontiguousarray(value)
-        return {"array": place}
+        arrays[path] = np.ascontiguousarray(value)
+        return {"array": path}
     if value.ndim == 1 and value.dtype.kind in "UO":
-        words = pack(value.tolist(), place, arrays=arrays)
+        words = pack(value.tolist(), path, arrays=arrays)
         return {"words": words, "objects": value.dtype == object}
     raise Unsupported(
         f"an array of {value.dtype} cannot be saved; use numbers or strings as classes "
@@ -120,7 +115,13 @@ def _pack_array(value: Any, place: str, *, arrays: Arrays) -> Any:
 
 def _read_object(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     items = {name: unpack(part, arrays) for name, part in data["fields"].items()}
-    return stored_kinds()[data["class"]](**items)
+    kind = stored_kinds().get(data["class"])
+    if kind is None:
+        raise LookupError(
+            f"no class {data['class']} is marked @expunge.stored; import the module "
+            "that defines it, then load the file"
+        )
+    return kind(**items)
 
 
 def _read_document(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -128,15 +129,12 @@ def _read_document(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     return kind.from_json(data["text"])
 
 
-def _read_triangle(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Symmetric:
-    lower, _ = lapack.dtpttr(data["size"], arrays[data["triangle"]], uplo="L")
-    return Symmetric(lower)
-
-
-def _read_blocks(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Blocks:
-    size, triangles = data["size"], arrays[data["blocks"]]
-    lowers = [lapack.dtpttr(size, packed, uplo="L")[0] for packed in triangles]
-    return Blocks([Symmetric(lower) for lower in lowers], data["outputs"])
+def _read_triangles(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Symmetric:
+    size, triangles = data["size"], arrays[data["triangles"]]
+    upper = np.empty((len(triangles), size, size))
+    for block, packed in zip(upper, triangles, strict=True):
+        block[:] = lapack.dtpttr(size, packed, uplo="L")[0].T
+    return Symmetric.from_upper(upper, data["outputs"])
 
 
 def _read_csr(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -166,8 +164,7 @@ _READERS: Mapping[str, Any] = {
     "pairs": lambda data, arrays: dict(unpack(data["pairs"], arrays)),
     "document": _read_document,
     "class": _read_object,
-    "triangle": _read_triangle,
-    "blocks": _read_blocks,
+    "triangles": _read_triangles,
     "csr": _read_csr,
     "array": _read_array,
     "words": _read_words,

@@ -25,7 +25,6 @@ import numpy as np
 
 from ..exceptions import NotPositiveDefinite
 from .arrays import UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
-from .blocks import SymmetricMatrix
 from .linalg import NOT_IN_TRAINING_DATA, Symmetric
 from .values import SMALLEST
 
@@ -34,7 +33,7 @@ SUPPORT_TRIES = 12
 SWEEPS = 500
 # What is less curved than the shortest row counts as flat.
 FLAT = SMALLEST**2
-# The most rounding in B x, as a part of what it must be, with which x is a solution.
+# Largest relative rounding error in B x at which x still counts as a solution.
 MEANINGFUL = 1e-6
 # What is added to a flat matrix, as a part of its diagonal.
 LIFT = 1e-8
@@ -132,7 +131,7 @@ class Minimum(NamedTuple):
     subgradient: Vector
 
 
-def scaled_prox(B: SymmetricMatrix, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
+def scaled_prox(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
     """Return the minimiser of x'Bx/2 - b'x + kink(x), B positive semidefinite.
 
     If neither B nor the kink ties the outputs together, each is a problem of its own.
@@ -141,27 +140,31 @@ def scaled_prox(B: SymmetricMatrix, b: Vector, *, kink: Kink, start: Vector) -> 
         return _solve_by_admm(B, b, kink=kink, start=start)
     if len(B.per_output) > 1:
         kink = kink.of_one_output()
-    found = [
+    minima = [
         _solve_by_support(block, right, kink=kink, start=near)
         for block, right, near in zip(
             B.per_output, B.split(b), B.split(start), strict=True
         )
     ]
-    return Minimum(B.join([m.x for m in found]), B.join([m.subgradient for m in found]))
+    return Minimum(
+        B.join([m.x for m in minima]), B.join([m.subgradient for m in minima])
+    )
 
 
-def model_residual(B: SymmetricMatrix, b: Vector, *, minimum: Minimum) -> float:
+def model_residual(B: Symmetric, b: Vector, *, minimum: Minimum) -> float:
     """Return |B x - b + subgradient|, the distance from optimality."""
     return norm(B @ minimum.x - b + minimum.subgradient)
 
 
-def _rounding_level(B: SymmetricMatrix, b: Vector, *, x: Vector) -> float:
+def _rounding_level(B: Symmetric, b: Vector, *, x: Vector) -> float:
     """Return the residual at which rounding in B x - b takes over."""
     scale = norm(b) + B.triangle_norm * norm(x)
     return UNIT_ROUNDOFF * (B.size + 8) * scale
 
 
-def _settle(B: Symmetric, b: Vector, *, kink: Kink, x: Vector, step: Vector) -> Minimum:
+def _gradient_step(
+    B: Symmetric, b: Vector, *, kink: Kink, x: Vector, step: Vector
+) -> Minimum:
     """Take one proximal gradient step from x and keep its subgradient."""
     v = x - step * (B @ x - b)
     z = kink.shrink(v, step)
@@ -208,7 +211,7 @@ def _try_supports(
             x = _solve_on_support(B, b, at=at)
         except NotPositiveDefinite:  # a support too large to be the answer's
             return at, False
-        at = _settle(B, b, kink=kink, x=x, step=step)
+        at = _gradient_step(B, b, kink=kink, x=x, step=step)
         if model_residual(B, b, minimum=at) <= _rounding_level(B, b, x=at.x):
             return at, True
     return at, False
@@ -226,7 +229,7 @@ def _solve_by_support(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> 
     for _ in range(SWEEPS):
         x = _orthant_minimum(B, b, at=sweep_coordinates(B, b, kink=kink, start=x))
         at, optimal = _try_supports(
-            B, b, kink=kink, at=_settle(B, b, kink=kink, x=x, step=step), tries=1
+            B, b, kink=kink, at=_gradient_step(B, b, kink=kink, x=x, step=step), tries=1
         )
         if optimal:
             return at
@@ -305,9 +308,7 @@ def _rises(B: Symmetric, right: Vector, *, before: Vector, after: Vector) -> boo
     return float(slope @ step) > 0.0
 
 
-def _solve_by_admm(
-    B: SymmetricMatrix, b: Vector, *, kink: Kink, start: Vector
-) -> Minimum:
+def _solve_by_admm(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> Minimum:
     """Any kink: alternate a solve with B + rho I and a shrink at 1/rho.
 
     B is decomposed once. rho = sqrt(smallest largest) suits most answers; where it
@@ -322,10 +323,10 @@ def _solve_by_admm(
     smallest = max(least, 1e-8 * largest)
     # One block may serve all outputs.
     spectra = [spectra[i % len(spectra)] for i in range(len(B.per_output))]
-    found: list[Minimum] = []
+    minima: list[Minimum] = []
     for rho in (np.sqrt(smallest * largest), largest, smallest):
-        at = found[-1].x if found else start
-        found.append(
+        at = minima[-1].x if minima else start
+        minima.append(
             _run_admm(
                 B,
                 b,
@@ -334,17 +335,17 @@ def _solve_by_admm(
                 resolvent=_Resolvent(B, spectra, float(rho)),
             )
         )
-        if model_residual(B, b, minimum=found[-1]) <= 10.0 * _rounding_level(
-            B, b, x=found[-1].x
+        if model_residual(B, b, minimum=minima[-1]) <= 10.0 * _rounding_level(
+            B, b, x=minima[-1].x
         ):
-            return found[-1]
-    return min(found, key=lambda minimum: model_residual(B, b, minimum=minimum))
+            return minima[-1]
+    return min(minima, key=lambda minimum: model_residual(B, b, minimum=minimum))
 
 
 class _Resolvent(NamedTuple):
     """(B + rho I)^-1 by the eigenvalues and vectors of B's blocks."""
 
-    B: SymmetricMatrix
+    B: Symmetric
     spectra: Sequence[tuple[Vector, Matrix]]
     rho: float
 
@@ -360,7 +361,7 @@ class _Resolvent(NamedTuple):
 
 
 def _run_admm(
-    B: SymmetricMatrix, b: Vector, *, kink: Kink, start: Vector, resolvent: _Resolvent
+    B: Symmetric, b: Vector, *, kink: Kink, start: Vector, resolvent: _Resolvent
 ) -> Minimum:
     """Run ADMM at one rho.
 

@@ -1,53 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The solver: damped Newton and proximal Newton, which are one algorithm here.
+r"""The solver: damped Newton and proximal Newton, which are one algorithm here.
 
 Each step minimises a quadratic model of the smooth part plus the kink, then searches
-along the way there until the objective falls. A model maps a point theta and the smooth
-gradient g there to
+along the way there until the objective falls. A step rule maps a point theta and the
+smooth gradient g there to
 
     argmin_x  g'(x - theta) + (x - theta)'B(x - theta)/2 + scale alpha kink(x)
 
-and a subgradient of the scaled kink at the answer (zero if there is no kink). Its
-Hessian B is kept for as long as the steps contract (a chord) and computed again when
-they do not: a Hessian costs tens of gradients.
+and a subgradient of the scaled kink at the answer (zero if there is no kink).
 
-The optimality residual |gradient + subgradient| is measured at the point that is
-returned. The loop runs until it stops falling, so only rounding is left; the tolerance
-is what ``require_converged`` insists on.
+``minimise`` has B as a matrix, and keeps it for as long as the steps contract (a
+chord): a Hessian costs tens of gradients. It runs until the optimality residual,
+|gradient + subgradient| measured at the point that is returned, stops falling, so that
+only rounding is left; the tolerance is what ``require_converged`` insists on.
+
+``minimise_by_products`` has B by its products, one pass over the rows each, and the
+true one at each point, since the pass that measures a point tells its curvature. A
+system is solved to a share of the gradient that falls with it, and no further than is
+needed in the end (Eisenstat and Walker, *Choosing the forcing terms in an inexact
+Newton method*, SIAM J. Sci. Comput. 17, 1996).
+
+``minimise_on_support`` is for a kink beside too many columns for a matrix. It keeps
+most coefficients at zero (or the rank small), and the minimiser is that of a small
+problem: the columns with a coefficient, those of whole groups, or for the nuclear norm
+the space that the coefficients span. Each round has ``minimise`` fit the small problem,
+then measures the gradient over *all* columns. What breaks optimality there joins the
+next round. Nearly all the time goes into Hessians of small problems: while nothing
+joins, a round takes over that of the round before, and so does a request that of the
+last answer.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from math import inf, isfinite, sqrt
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from ..exceptions import InvalidInput, NotConverged, NotPositiveDefinite, Unsupported
-from .arrays import UNIT_ROUNDOFF, Vector, norm
-from .blocks import SymmetricMatrix
+from .arrays import UNIT_ROUNDOFF, Matrix, Vector, norm
+from .linalg import Cholesky, Linear, Operator, Symmetric
+from .measurement import Point, evaluate, make_point, measure
 from .objective import Objective, add_quadratic
+from .penalties import WorkingSet, span
+from .preconditioner import Preconditioner, make_preconditioner
 from .prox import Kink, Minimum, scaled_prox
-from .rows import RowSource, block_sum, block_sums
+from .rows import Rows, RowSource, block_sum, block_sums, in_memory
 from .sums import (
     gradient_term,
     hessian_terms,
     join_hessian,
     largest_hessian,
-    loss_gradient,
     loss_hessian,
-    norm_sums,
     slope_scale,
 )
 from .values import SMALLEST, Private
 
-Model: TypeAlias = Callable[[Vector, Vector], Minimum]
+StepRule: TypeAlias = Callable[[Vector, Vector], Minimum]
 TOLERANCE = 1e-10
 STEP_TOLERANCE = 1e-6  # relative to 1 + |theta|
 MAX_STEPS = 200
 MAX_HALVINGS = 40
 REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
 ARMIJO = 1e-4
+PATIENT_STEPS = 10  # steps in a row that make no progress far from the end
 LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
+MAX_PRODUCTS = 200
+LOOSEST_SYSTEM = 0.1  # of the gradient may be left of a step's system
+MAX_ROUNDS = 40
+LOOSEST_ROUND = 0.01  # of the residual may be left of a round
+PATIENT_ROUNDS = 3  # rounds in a row that do not halve the residual
+AHEAD = 1.1  # columns join that would if their gradient were so many times as long
 
 
 def scaled_kink(objective: Objective, scale: float = 1.0) -> Kink:
@@ -62,20 +86,17 @@ def scaled_kink(objective: Objective, scale: float = 1.0) -> Kink:
     return Kink(shrink, objective.penalty.separable, shrink_output)
 
 
-def smooth_model(B: SymmetricMatrix) -> Model:
-    """Return the model of a smooth objective: one Cholesky solve a step."""
-    factor = B.cholesky()
+def smooth_step(curvature: Cholesky | Operator) -> StepRule:
+    """Return the rule of a smooth objective: one solution a step."""
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
-        return Minimum(theta - factor.solve(gradient), np.zeros_like(theta))
+        return Minimum(theta - curvature.solve(gradient), np.zeros_like(theta))
 
     return argmin
 
 
-def proximal_model(
-    B: SymmetricMatrix, kink: Kink, *, start: Vector | None = None
-) -> Model:
-    """Return the model with a kink: one B-norm prox a step.
+def proximal_step(B: Symmetric, kink: Kink, *, start: Vector | None = None) -> StepRule:
+    """Return the rule with a kink: one B-norm prox a step.
 
     The prox looks for its answer near ``start``, or near theta if not given.
     """
@@ -97,14 +118,16 @@ class Stop(NamedTuple):
 NOT_BEFORE_THE_END = Stop()
 
 
-class Fresh(NamedTuple):
-    """A model made at a point, and whether its Hessian is the true one there."""
+class NewtonModel(NamedTuple):
+    """A step rule made at a point, and whether its Hessian is the true one there."""
 
-    model: Model
+    step: StepRule
     exact: bool
 
 
-def hessian_model(objective: Objective, rows: RowSource, *, theta: Vector) -> Fresh:
+def hessian_model(
+    objective: Objective, rows: RowSource, *, theta: Vector
+) -> NewtonModel:
     """Return the model with the Hessian of these rows at theta.
 
     Where that is flat (if every row is beyond Huber's threshold), the largest Hessian
@@ -115,29 +138,32 @@ def hessian_model(objective: Objective, rows: RowSource, *, theta: Vector) -> Fr
 
 
 def _model_with(
-    objective: Objective, rows: RowSource, *, hessian: SymmetricMatrix
-) -> Fresh:
+    objective: Objective, rows: RowSource, *, hessian: Symmetric
+) -> NewtonModel:
     """Return the model with this Hessian of sum w loss, or with the largest."""
     B = add_quadratic(objective, hessian / rows.total_weight)
     try:
-        _require_curved_intercept(objective, B)
-        return Fresh(_model(objective, B), exact=True)
+        if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
+            raise NotPositiveDefinite("the intercept has no curvature here")
+        return NewtonModel(_step_with(objective, B), exact=True)
     except NotPositiveDefinite:
-        steepest = largest_hessian(objective.loss, rows) / rows.total_weight
-        bound = add_quadratic(objective, steepest)
-        return Fresh(_model(objective, bound), exact=False)
+        if isfinite(objective.loss.curvature_bound):
+            steepest = largest_hessian(objective.loss, rows) / rows.total_weight
+            bound = add_quadratic(objective, steepest)
+        else:  # no Hessian is the largest: any that is larger descends
+            B = add_quadratic(
+                objective, hessian / rows.total_weight
+            )  # B was overwritten
+            largest = max(float(B.diagonal.max()), SMALLEST)
+            bound = B.add_diagonal(np.full(B.size, largest))
+        return NewtonModel(_step_with(objective, bound), exact=False)
 
 
-def _model(objective: Objective, B: SymmetricMatrix) -> Model:
+def _step_with(objective: Objective, B: Symmetric) -> StepRule:
+    """Return the rule with B, whose memory it takes over."""
     if objective.smooth:
-        return smooth_model(B)
-    return proximal_model(B, scaled_kink(objective))
-
-
-def _require_curved_intercept(objective: Objective, B: SymmetricMatrix) -> None:
-    """Raise if a parameter that nothing penalises has no curvature either."""
-    if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
-        raise NotPositiveDefinite("the intercept has no curvature here")
+        return smooth_step(B.cholesky(overwrite=True))
+    return proximal_step(B, scaled_kink(objective))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -146,46 +172,136 @@ class Solution(Private):
 
     Attributes
     ----------
-    theta
-        The parameters, (d k,).
-    gradient
-        Gradient of the smooth part at theta.
-    subgradient
-        A subgradient of alpha times the kink at theta; zero if smooth.
+    at
+        The point; its subgradient is known.
     step
         Length of the last step towards a model's minimiser. Where the objective
-        falls for ever its gradient vanishes too, but its steps do not.
+        falls for ever its gradient vanishes too, but its steps do not. Infinite where
+        nobody knows.
     n_steps, n_hessians
         Steps taken and Hessians computed on the way.
+    short_cut
+        What leads on from near the point without a look at the rows, if it was made.
     """
 
-    theta: Vector
-    gradient: Vector
-    subgradient: Vector
+    at: Point
     step: float
     n_steps: int
-    n_hessians: int
+    n_hessians: int = 0
+    short_cut: "ShortCut | None" = None
+
+    @property
+    def theta(self) -> Vector:
+        """The parameters, (d k,)."""
+        return self.at.theta
+
+    @property
+    def gradient(self) -> Vector:
+        """Gradient of the smooth part at theta."""
+        return self.at.gradient
+
+    @property
+    def subgradient(self) -> Vector:
+        """A subgradient of alpha times the kink at theta; zero if smooth."""
+        assert self.at.subgradient is not None
+        return self.at.subgradient
 
     @property
     def residual(self) -> float:
         """|gradient + subgradient|: zero exactly at the minimiser."""
-        return norm(self.gradient + self.subgradient)
+        return self.at.residual
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Point:
-    """An iterate; its subgradient is unknown (None) after a shortened step."""
+class _Passes(NamedTuple):
+    """How a solver looks at rows.
 
-    theta: Vector
-    value: float
-    gradient: Vector
-    subgradient: Vector | None
+    ``look`` returns the point at theta, with a subgradient if one is handed over;
+    ``model`` the model at a point, ``anywhere`` whether that costs no pass.
+    """
 
-    @property
-    def residual(self) -> float:
-        if self.subgradient is None:
-            return np.inf
-        return norm(self.gradient + self.subgradient)
+    look: Callable[[Vector, Vector | None], Point]
+    model: Callable[[Point], NewtonModel]
+    anywhere: bool
+
+
+def _descend(
+    objective: Objective,
+    start: Point,
+    *,
+    passes: _Passes,
+    model: NewtonModel | None = None,
+    fresh: bool = False,
+    stop: Stop = NOT_BEFORE_THE_END,
+) -> Solution:
+    """Return the best point on the way down, from a model given or made here.
+
+    ``fresh`` says that the given model was made at the start.
+    """
+    here = best = start.with_subgradient(objective)
+    n_steps, n_hessians, stalled, step = 0, int(fresh), 0, np.inf
+    while n_steps < stop.after and best.residual > stop.at:
+        # Where a step costs many passes, or at the end, patience is short.
+        short = passes.anywhere or best.residual <= TOLERANCE
+        if stalled >= (2 if short else PATIENT_STEPS):
+            break
+        if model is None:
+            model, fresh = passes.model(here), True
+            n_hessians += not passes.anywhere
+        target = model.step(here.theta, here.gradient)
+        # Only a step with the true Hessian says how near the minimiser is.
+        step = norm(target.x - here.theta) if model.exact else np.inf
+        there = _search(objective, passes, here=here, target=target)
+        if there is None and fresh:
+            break
+        if there is not None and not model.exact:
+            there = _extend(passes, here=here, there=there)
+        n_steps += 1
+        there = here if there is None else there.with_subgradient(objective)
+        slow = there.residual > max(REFRESH_ABOVE * here.residual, TOLERANCE)
+        model, fresh = None if slow or passes.anywhere else model, False
+        # Strictly: half of a residual of zero is zero, and nothing is left to descend.
+        progress = there.residual < 0.5 * best.residual
+        fallen = here.value - there.value
+        progress |= best.residual > TOLERANCE and fallen > 1e-12 * abs(here.value)
+        stalled = 0 if progress else stalled + 1
+        best = min(best, there, key=lambda point: point.residual)
+        here = there
+    return Solution(best, step, n_steps, n_hessians)
+
+
+def _search(
+    objective: Objective, passes: _Passes, *, here: Point, target: Minimum
+) -> Point | None:
+    """Return the first point on the way to the target that falls enough."""
+    way = target.x - here.theta
+    slopes = here.gradient - objective.quadratic_gradient(here.theta)
+    predicted = float(slopes @ way)
+    predicted += objective.penalty_value(target.x) - objective.penalty_value(here.theta)
+    slack = 64.0 * UNIT_ROUNDOFF * abs(here.value)
+    length = 1.0
+    for _ in range(MAX_HALVINGS):
+        subgradient = target.subgradient if length == 1.0 else None
+        theta = target.x if length == 1.0 else here.theta + length * way
+        there = passes.look(theta, subgradient)
+        if there.value <= here.value + ARMIJO * length * predicted + slack:
+            return there
+        # Near the end the value rounds by more than it falls; the residual still tells.
+        if length == 1.0 and there.residual <= 0.5 * here.residual:
+            return there
+        length *= 0.5
+    return None
+
+
+def _extend(passes: _Passes, *, here: Point, there: Point) -> Point:
+    """Go on along a cautious step, doubling it for as long as the objective falls."""
+    way = there.theta - here.theta
+    for _ in range(MAX_HALVINGS):
+        way = 2.0 * way
+        beyond = passes.look(here.theta + way, None)
+        if not beyond.value < there.value:
+            break
+        there = beyond
+    return there
 
 
 def minimise(
@@ -193,7 +309,7 @@ def minimise(
     rows: RowSource,
     *,
     start: Vector | None = None,
-    chord: Model | None = None,
+    chord: StepRule | None = None,
     stop: Stop = NOT_BEFORE_THE_END,
 ) -> Solution:
     """Return the minimiser of the objective on these rows, with its residual.
@@ -205,47 +321,43 @@ def minimise(
     start
         Where to begin; zero if not given.
     chord
-        A model to use until it stops contracting, instead of a first Hessian.
+        A step rule to use until it stops contracting, instead of a first Hessian.
     stop
         When to return the best point so far as it is.
     """
     _require_room(objective, rows)
     theta = choose_start(objective, rows, start=start)
-    ready: Fresh | None = None
+
+    def look(theta: Vector, subgradient: Vector | None) -> Point:
+        return evaluate(objective, rows, theta=theta, subgradient=subgradient)
+
+    def model(here: Point) -> NewtonModel:
+        return hessian_model(objective, rows, theta=here.theta)
+
+    passes = _Passes(look, model, anywhere=False)
     if chord is None and stop.at < 0.0 < stop.after:
-        here, ready = _begin(objective, rows, theta=theta)
-    else:
-        here = _evaluate(objective, rows, theta=theta)
-    best, model, exact, step = here, chord, True, np.inf
-    n_hessians, n_steps, stalled = 0, 0, 0
-    while n_steps < stop.after and stalled < _patience(best):
-        if best.residual <= stop.at:
-            break
-        fresh = model is None
-        if model is None:
-            model, exact = ready or hessian_model(objective, rows, theta=here.theta)
-            ready, n_hessians = None, n_hessians + 1
-        target = model(here.theta, here.gradient)
-        # Only a step with the true Hessian says how near the minimiser is.
-        step = norm(target.x - here.theta) if exact else np.inf
-        there = _search(objective, rows, here=here, target=target)
-        if there is None and fresh:
-            break
-        if there is not None and not exact:
-            there = _stretch(objective, rows, here=here, there=there)
-        n_steps += 1
-        there = there or here
-        if _is_slow(here, there):
-            model = None
-        stalled = 0 if _made_progress(here, there, best=best) else stalled + 1
-        best = min(best, there, key=lambda point: point.residual)
-        here = there
-    best = here if np.isinf(best.residual) else best
-    best = _find_subgradient(objective, rows, point=best)
-    assert best.subgradient is not None
-    return Solution(
-        best.theta, best.gradient, best.subgradient, step, n_steps, n_hessians
-    )
+        here, model_at_start = _begin(objective, rows, theta=theta)
+        return _descend(
+            objective, here, passes=passes, model=model_at_start, fresh=True, stop=stop
+        )
+    model_of_chord = None if chord is None else NewtonModel(chord, exact=True)
+    here = look(theta, None)
+    return _descend(objective, here, passes=passes, model=model_of_chord, stop=stop)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _begin(
+    objective: Objective, rows: RowSource, *, theta: Vector
+) -> tuple[Point, NewtonModel]:
+    """Return the first point and its model: one pass, unless outputs are many."""
+    loss = objective.loss
+    first, *further = hessian_terms(loss, rows.n_columns, theta=theta)
+    both = block_sums([gradient_term(loss, theta=theta), first], rows)
+    value, gradient = both[0]
+    more = [block_sum(term, rows)[0] for term in further]
+    point = make_point(objective, rows, theta=theta, sums=(value, gradient))
+    hessian = join_hessian(loss, [both[1][0], *more])
+    return point, _model_with(objective, rows, hessian=hessian)
 
 
 def require_converged(
@@ -266,26 +378,6 @@ def require_converged(
             "features may differ too much in scale: standardise them, or raise alpha "
             "or ridge"
         )
-
-
-def _made_progress(here: _Point, there: _Point, *, best: _Point) -> bool:
-    """Whether a step got somewhere: in residual or, far from the end, in value."""
-    if there.residual <= 0.5 * best.residual or np.isinf(best.residual):
-        return True
-    fallen = here.value - there.value
-    return best.residual > TOLERANCE and fallen > 1e-12 * abs(here.value)
-
-
-def _is_slow(here: _Point, there: _Point) -> bool:
-    """Whether the step contracted the residual too little to keep its Hessian."""
-    if np.isinf(there.residual):
-        return True
-    return there.residual > max(REFRESH_ABOVE * here.residual, TOLERANCE)
-
-
-def _patience(best: _Point) -> int:
-    """Return how many steps without progress end the loop."""
-    return 2 if best.residual <= TOLERANCE else 10
 
 
 def choose_start(
@@ -329,104 +421,253 @@ def _require_room(objective: Objective, rows: RowSource) -> None:
         )
 
 
-# A trial step may go so far that the loss overflows: then it is no improvement.
-@np.errstate(over="ignore", invalid="ignore")
-def _evaluate(
+def minimise_wide(
     objective: Objective,
     rows: RowSource,
     *,
-    theta: Vector,
-    subgradient: Vector | None = None,
-) -> _Point:
-    """Return objective and smooth gradient at theta: one pass over the rows."""
-    sums = loss_gradient(objective.loss, rows, theta=theta)
-    return _make_point(objective, rows, theta=theta, sums=sums, subgradient=subgradient)
+    start: Point,
+    goal: float,
+    short_cut: "ShortCut | None" = None,
+) -> Solution:
+    """Return a point whose residual is at most ``goal``, or where it stops falling.
 
-
-def _make_point(
-    objective: Objective,
-    rows: RowSource,
-    *,
-    theta: Vector,
-    sums: tuple[float, Vector],
-    subgradient: Vector | None = None,
-) -> _Point:
-    """Return the point with these sums of w times loss and gradient."""
-    total, (loss, gradient) = rows.total_weight, sums
-    value = loss / total + objective.penalty_value(theta)
-    quadratic = objective.quadratic_gradient(theta)
-    if objective.smooth:
-        subgradient = np.zeros_like(theta)
-    return _Point(theta, value, gradient / total + quadratic, subgradient)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _begin(
-    objective: Objective, rows: RowSource, *, theta: Vector
-) -> tuple[_Point, Fresh]:
-    """Return the first point and its model: one pass, unless outputs are many."""
-    loss = objective.loss
-    first, *further = hessian_terms(loss, rows.n_columns, theta=theta)
-    both = block_sums([gradient_term(loss, theta=theta), first], rows)
-    value, gradient = both[0]
-    more = [block_sum(term, rows)[0] for term in further]
-    point = _make_point(objective, rows, theta=theta, sums=(value, gradient))
-    hessian = join_hessian(loss, [both[1][0], *more])
-    return point, _model_with(objective, rows, hessian=hessian)
-
-
-def _search(
-    objective: Objective, rows: RowSource, *, here: _Point, target: Minimum
-) -> _Point | None:
-    """Return the first point on the way to the target that falls enough."""
-    way = target.x - here.theta
-    slopes = here.gradient - objective.quadratic_gradient(here.theta)
-    predicted = float(slopes @ way)
-    predicted += objective.penalty_value(target.x) - objective.penalty_value(here.theta)
-    slack = 64.0 * UNIT_ROUNDOFF * abs(here.value)
-    length = 1.0
-    for _ in range(MAX_HALVINGS):
-        subgradient = target.subgradient if length == 1.0 else None
-        theta = target.x if length == 1.0 else here.theta + length * way
-        there = _evaluate(objective, rows, theta=theta, subgradient=subgradient)
-        if there.value <= here.value + ARMIJO * length * predicted + slack:
-            return there
-        length *= 0.5
-    return None
-
-
-def _stretch(
-    objective: Objective, rows: RowSource, *, here: _Point, there: _Point
-) -> _Point:
-    """Go on along a cautious step, doubling it for as long as the objective falls."""
-    way = there.theta - here.theta
-    for _ in range(MAX_HALVINGS):
-        way = 2.0 * way
-        beyond = _evaluate(objective, rows, theta=here.theta + way)
-        if not beyond.value < there.value:
-            break
-        there = beyond
-    return there
-
-
-def _find_subgradient(
-    objective: Objective, rows: RowSource, *, point: _Point
-) -> _Point:
-    """Return a point whose subgradient is known, by a proximal gradient step.
-
-    Whatever its length, (v - z)/step is a subgradient at z = shrink(v, step), so
-    that the residual stays a measured one.
+    Parameters
+    ----------
+    objective, rows
+        What to minimise, without a Hessian of all columns.
+    start
+        A point measured on these rows.
+    goal
+        The norm of the gradient to reach, with the subgradient that is nearest.
+    short_cut
+        One made earlier, from these rows or more.
     """
-    if point.subgradient is not None:
-        return point
-    step = 1.0 / _curvature_scale(objective, rows)
-    v = point.theta - step * point.gradient
-    z = objective.shrink(v, step)
-    return _evaluate(objective, rows, theta=z, subgradient=(v - z) / step)
+    if objective.smooth:
+        assert not isinstance(short_cut, SmallProblem)
+        return minimise_by_products(
+            objective, rows, start=start, goal=goal, preconditioner=short_cut
+        )
+    assert not isinstance(short_cut, Preconditioner)
+    return minimise_on_support(
+        objective, rows, start=start, goal=goal, previous=short_cut
+    )
 
 
-def _curvature_scale(objective: Objective, rows: RowSource) -> float:
-    """Return an upper bound on the curvature of the smooth part."""
-    mean_square = norm_sums(rows)[0] / rows.total_weight
-    scale = objective.loss.curvature_bound * mean_square + objective.quadratic
-    return max(scale, SMALLEST**2)
+def minimise_by_products(
+    objective: Objective,
+    rows: RowSource,
+    *,
+    start: Point,
+    goal: float,
+    preconditioner: Preconditioner | None = None,
+) -> Solution:
+    """Return a point of a smooth objective as ``minimise_wide`` does."""
+    made = preconditioner or make_preconditioner(objective, rows, at=start)
+    total = rows.total_weight
+
+    def look(theta: Vector, subgradient: Vector | None) -> Point:
+        del subgradient
+        return measure(objective, rows, theta=theta)
+
+    def precondition(here: Point) -> Linear:
+        assert here.seen is not None
+        return made.at(objective, here.seen.curvature / total)
+
+    def enough(gradient: Vector) -> float:
+        size = norm(gradient)
+        return max(min(LOOSEST_SYSTEM, sqrt(size)) * size, 0.3 * goal)
+
+    def model(here: Point) -> NewtonModel:
+        hessian = here.hessian
+        assert hessian is not None
+
+        def product(v: Vector) -> Vector:
+            return (hessian @ v) / total + objective.quadratic_gradient(v)
+
+        curvature = Operator(product, precondition(here), enough, MAX_PRODUCTS)
+        return NewtonModel(smooth_step(curvature), exact=True)
+
+    passes = _Passes(look, model, anywhere=True)
+    solution = _descend(objective, start, passes=passes, stop=Stop(at=goal))
+    return replace(solution, short_cut=made)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SmallProblem(Private):
+    """The coefficients in play, and a step rule whose Hessian is at hand.
+
+    ``rows`` are those of the solver in terms of these coefficients; None once it is
+    done.
+    """
+
+    objective: Objective
+    small: WorkingSet
+    rows: Rows | None
+    step: StepRule | None
+    largest_eigenvalue: ClassVar[float] = inf
+
+    def advance(
+        self,
+        objective: Objective,
+        theta: Vector,
+        *,
+        gradient: Vector,
+        curvature: Matrix,
+    ) -> Vector:
+        """Return the minimiser of the small problem's model."""
+        del curvature
+        assert self.step is not None
+        inside = self.step(
+            restrict(objective, self.small, v=theta),
+            restrict(objective, self.small, v=gradient),
+        )
+        return extend(objective, self.small, v=inside.x, size=theta.size)
+
+
+# What leads from near a minimiser to nearer, without a look at the rows.
+ShortCut: TypeAlias = Preconditioner | SmallProblem
+
+
+def minimise_on_support(
+    objective: Objective,
+    rows: RowSource,
+    *,
+    start: Point,
+    goal: float,
+    previous: SmallProblem | None = None,
+) -> Solution:
+    """Return a point of an objective with a kink as ``minimise_wide`` does."""
+    problem: SmallProblem | None = None
+    here = before = best = start.with_subgradient(objective)
+    n_steps = stalled = n_hessians = 0
+    while best.residual > goal and n_steps < MAX_ROUNDS and stalled < PATIENT_ROUNDS:
+        small = _choose_small(objective, rows, here=here, before=before)
+        if problem is None or not _holds(problem.small, small):
+            problem = _pose_small(
+                objective, rows, here=here, small=small, previous=previous
+            )
+        before = here
+        # While the small problem is not the right one, its minimiser is not either.
+        enough = max(0.3 * goal, LOOSEST_ROUND * here.residual)
+        inner, reduced, step = problem.objective, problem.rows, problem.step
+        assert reduced is not None
+        inside = restrict(objective, problem.small, v=here.theta)
+        if step is None:
+            step = hessian_model(inner, reduced, theta=inside).step
+            n_hessians += 1
+        inner_solution = minimise(
+            inner, reduced, start=inside, chord=step, stop=Stop(at=enough)
+        )
+        # A rule that was given up led too slowly.
+        problem = replace(problem, step=None if inner_solution.n_hessians else step)
+        size = here.theta.size
+        theta = extend(objective, problem.small, v=inner_solution.theta, size=size)
+        here = measure(objective, rows, theta=theta).with_subgradient(objective)
+        stalled = 0 if here.residual < 0.5 * best.residual else stalled + 1
+        best = min(best, here, key=lambda point: point.residual)
+        n_steps += 1
+        n_hessians += inner_solution.n_hessians
+    if problem is None:
+        return Solution(best, inf, n_steps, n_hessians, previous)
+    step = problem.step
+    if step is None:  # none leads on: make one at the answer
+        assert problem.rows is not None
+        inside = restrict(objective, problem.small, v=best.theta)
+        step = hessian_model(problem.objective, problem.rows, theta=inside).step
+    done = replace(problem, rows=None, step=step)
+    return Solution(best, inf, n_steps, n_hessians, done)
+
+
+def restrict(objective: Objective, small: WorkingSet, *, v: Vector) -> Vector:
+    """Return the part of v in the small problem, with that of free intercepts."""
+    end = v.size - objective.n_free
+    table = v[:end].reshape(-1, objective.loss.outputs)
+    return np.concatenate([small.restrict(table).ravel(), v[end:]])
+
+
+def extend(objective: Objective, small: WorkingSet, *, v: Vector, size: int) -> Vector:
+    """Return a vector of the small problem as one of the large."""
+    outputs, end = objective.loss.outputs, v.size - objective.n_free
+    width = (size - objective.n_free) // outputs
+    table = small.extend(v[:end].reshape(-1, outputs), width)
+    return np.concatenate([table.ravel(), v[end:]])
+
+
+def _choose_small(
+    objective: Objective, rows: RowSource, *, here: Point, before: Point
+) -> WorkingSet:
+    """Return the small problem that the next round solves.
+
+    A space is spanned by the coefficients, by the residual after the preconditioner,
+    and by the coefficients of the round before: with these three a sequence of small
+    problems converges like conjugate gradients (Knyazev, *Toward the optimal
+    preconditioned eigensolver*, SIAM J. Sci. Comput. 23, 2001).
+    """
+    if not objective.penalty.spans:
+        return _choose_columns(objective, here=here)
+    theta, gradient = (_table(objective, v) for v in (here.theta, here.gradient))
+    made = make_preconditioner(objective, rows, at=here)
+    assert here.seen is not None and here.subgradient is not None
+    inverse = made.at(objective, here.seen.curvature / rows.total_weight)
+    way = inverse(here.gradient + here.subgradient)
+    parts = [theta, _table(objective, way), _table(objective, before.theta), gradient]
+    return WorkingSet(objective.penalty, np.arange(0), span(parts))
+
+
+def _choose_columns(
+    objective: Objective, *, here: Point, ahead: float = 1.0
+) -> WorkingSet:
+    """Return the columns in play, as if gradients were so many times as long."""
+    theta, gradient = (_table(objective, v) for v in (here.theta, here.gradient))
+    return objective.penalty.working_set(theta, gradient * (ahead / objective.alpha))
+
+
+def _table(objective: Objective, v: Vector) -> Matrix:
+    """Return the penalised part of a vector as a matrix of coefficients."""
+    return v[: v.size - objective.n_free].reshape(-1, objective.loss.outputs)
+
+
+def _holds(small: WorkingSet, wanted: WorkingSet) -> bool:
+    """Whether a small problem has all that is wanted, and not much more."""
+    if small.basis is not None or wanted.basis is not None:
+        return False
+    if len(small.columns) > 2 * len(wanted.columns):
+        return False
+    return bool(np.isin(wanted.columns, small.columns).all())
+
+
+def _pose_small(
+    objective: Objective,
+    rows: RowSource,
+    *,
+    here: Point,
+    small: WorkingSet,
+    previous: SmallProblem | None,
+) -> SmallProblem:
+    """Return the small problem, or the previous one if that will do, with its model."""
+    if previous is not None and _holds(previous.small, small):
+        inner = replace(objective, penalty=previous.small.penalty)
+        if inner == previous.objective:  # or else its kink is another
+            reduced = _reduce(rows, previous.small, free=objective.n_free > 0)
+            return SmallProblem(inner, previous.small, reduced, previous.step)
+    if small.basis is None:  # what is about to join spares the next round a Hessian
+        small = _choose_columns(objective, here=here, ahead=AHEAD)
+    inner = replace(objective, penalty=small.penalty)
+    reduced = _reduce(rows, small, free=objective.n_free > 0)
+    return SmallProblem(inner, small, reduced, None)
+
+
+def _reduce(rows: RowSource, small: WorkingSet, *, free: bool) -> Rows:
+    """Return the rows in terms of the small problem's columns."""
+    rows = in_memory(rows, "a penalty with a kink, without matrices,")
+    X: Any = rows.X
+    if small.basis is not None:
+        spanned: Matrix = X[:, : len(small.basis)] @ small.basis
+        columns = [spanned, np.ones((len(spanned), 1))] if free else [spanned]
+        return replace(rows, X=np.ascontiguousarray(np.hstack(columns)))
+    last = [X.shape[1] - 1] if free else []
+    some = np.concatenate([small.columns, np.array(last, dtype=np.intp)])
+    reduced: Any = X[:, some]
+    if not sparse.issparse(reduced):
+        reduced = np.ascontiguousarray(reduced)
+    return replace(rows, X=reduced)

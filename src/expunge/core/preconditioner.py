@@ -20,54 +20,60 @@ never stored, and is made again when the sums are rebuilt.
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from ..core.arrays import UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
-from ..core.linalg import Linear
-from ..core.objective import Objective
-from ..core.rows import RowSource
-from ..core.sums import gram
-from ..core.values import Private
-from .measurement import HessianProduct
+from .arrays import UNIT_ROUNDOFF, Matrix, Vector, catch_lapack_errors, norm
+from .linalg import Linear
+from .measurement import Point
+from .objective import Objective
+from .rows import RowSource
+from .sums import gram
+from .values import Private
 
 # Beyond this many columns a d x d decomposition takes longer than the passes it saves.
 WIDEST_GRAM = 2048
 
 
-class Near(NamedTuple):
-    """A point, the gradient of the smooth part there, and the mean curvature."""
+class Preconditioner(Private):
+    """An approximate inverse of the Hessian of a smooth objective.
 
-    theta: Vector
-    gradient: Vector
-    curvature: Matrix
+    Attributes
+    ----------
+    largest_eigenvalue
+        An upper bound on the largest eigenvalue of G over the penalised columns;
+        infinite if nobody knows.
+    """
 
-
-class ShortCut(Protocol):
-    """What leads from near a minimiser to nearer, without a look at the rows."""
-
-    @property
-    def largest_eigenvalue(self) -> float:
-        """An upper bound on the largest eigenvalue of G; infinite if nobody knows."""
-
-    def advance(self, objective: Objective, near: Near) -> Vector:
-        """Return a point that should be nearer to the minimiser."""
-
-
-class Preconditioner(ShortCut, Protocol):
-    """An approximate inverse of the Hessian of a smooth objective."""
+    __slots__ = ()
+    largest_eigenvalue: float
 
     def at(self, objective: Objective, curvature: Matrix) -> Linear:
         """Return the approximate inverse for rows curved like this on average."""
+        raise NotImplementedError
+
+    def advance(
+        self,
+        objective: Objective,
+        theta: Vector,
+        *,
+        gradient: Vector,
+        curvature: Matrix,
+    ) -> Vector:
+        """Return the point after one step of Newton's method with this inverse."""
+        return theta - self.at(objective, curvature)(gradient)
 
 
 def make_preconditioner(
-    objective: Objective, rows: RowSource, *, hessian: HessianProduct
+    objective: Objective, rows: RowSource, *, at: Point
 ) -> Preconditioner:
-    """Return the preconditioner for these rows: a matrix where d is small enough."""
+    """Return the preconditioner for these rows, measured at a point.
+
+    A matrix of the columns where they are few enough.
+    """
     if rows.n_columns > WIDEST_GRAM:
-        return DiagonalPreconditioner(hessian.diagonal() / rows.total_weight)
+        assert at.hessian is not None
+        return DiagonalPreconditioner(at.hessian.diagonal() / rows.total_weight)
     matrix, centre = gram(rows) / rows.total_weight, None
     # What summing and decomposing may have lost of an eigenvalue.
     rounding = 8.0 * UNIT_ROUNDOFF * (len(rows) + len(matrix)) * float(np.trace(matrix))
@@ -92,7 +98,7 @@ def _inverse(matrix: Matrix) -> Matrix:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class GramPreconditioner(Private):
+class GramPreconditioner(Preconditioner):
     """(G kron M + q I)^-1 by the decompositions of both factors.
 
     Attributes
@@ -138,17 +144,13 @@ class GramPreconditioner(Private):
 
         return precondition
 
-    def advance(self, objective: Objective, near: Near) -> Vector:
-        """Return the point after one step of Newton's method with this inverse."""
-        return near.theta - self.at(objective, near.curvature)(near.gradient)
-
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class DiagonalPreconditioner(Private):
+class DiagonalPreconditioner(Preconditioner):
     """The inverse of the Hessian's diagonal, as it was when this was made."""
 
     diagonal: Vector
-    largest_eigenvalue: ClassVar[float] = inf
+    largest_eigenvalue: float = inf
 
     def at(self, objective: Objective, curvature: Matrix) -> Linear:
         """Return the product with the inverse of diagonal and quadratic."""
@@ -157,7 +159,3 @@ class DiagonalPreconditioner(Private):
         whole = self.diagonal + quadratic
         scale = 1.0 / np.maximum(whole, 1e-12 * float(whole.max()))
         return lambda v: scale * v
-
-    def advance(self, objective: Objective, near: Near) -> Vector:
-        """Return the point after one step of Newton's method with this inverse."""
-        return near.theta - self.at(objective, near.curvature)(near.gradient)
