@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge import L2, Logistic, Objective, Rows, Summary, learn, summarise
+from expunge import L2, Logistic, Objective, Rows, State, learn, summarise
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.solver import minimise
 from expunge.promise.capacity import Regularity, regularity_of
@@ -24,14 +24,14 @@ class Removal:
     index: NDArray[np.integer[Any]]
 
     @cached_property
-    def summary(self) -> Summary:
+    def summary(self) -> State:
         """The fit on all rows."""
         return learn(self.objective, self.rows)
 
     @property
     def theta(self) -> Vector:
         """theta_hat: the model fitted on all rows."""
-        return self.summary.theta
+        return self.summary.anchor
 
     @cached_property
     def removed(self) -> Rows:
@@ -70,12 +70,12 @@ class Removal:
         """Return how far retraining moves the model."""
         return self.error(self.theta)
 
-    def anchored_at(self, theta: Vector) -> Summary:
+    def anchored_at(self, theta: Vector) -> State:
         """Return the summary of a learner that stopped at theta."""
         return summarise(self.objective, self.rows, theta=theta)
 
 
-def forgotten(mechanism: Mechanism, summary: Summary, removed: Rows) -> Vector:
+def forgotten(mechanism: Mechanism, summary: State, removed: Rows) -> Vector:
     """Return a mechanism's answer to one request."""
     state = mechanism.update(mechanism.init(summary), removed)
     return mechanism.step(state)[1].theta

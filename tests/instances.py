@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every implementation of every protocol, and which of them fit together.
 
-A new loss, penalty or mechanism is one row here, and every law runs against it.
+A new loss, penalty or mechanism is one row here, and every law runs against it: with
+each value of each other part once, or with all combinations where that is asked for.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from functools import cache
+from itertools import combinations as choose
 
 import numpy as np
 
+from benchmarks.rescaled import Rescaled
 from expunge import (
     L1,
     L2,
@@ -25,12 +28,10 @@ from expunge import (
     NuclearNorm,
     Objective,
     OneVsRest,
-    Polish,
-    Rescaled,
     Retrain,
     Rows,
     SquaredHinge,
-    Summary,
+    State,
     learn,
 )
 from expunge.core.arrays import Matrix, Vector
@@ -38,6 +39,8 @@ from expunge.core.losses import Loss
 from expunge.core.objective import Scaling
 from expunge.core.penalties import Penalty
 from expunge.removal import Mechanism
+from tests.strangers.poisson import Poisson
+from tests.thorough import THOROUGH
 
 N_SAMPLES = 160
 N_FEATURES = 6
@@ -61,6 +64,11 @@ def _targets(rng: np.random.Generator, eta: Matrix) -> Vector:
     return noisy[:, 0] if eta.shape[1] == 1 else noisy
 
 
+def _counts(rng: np.random.Generator, eta: Matrix) -> Vector:
+    expected = np.exp(np.clip(0.4 * eta[:, 0] + 0.5, -3.0, 3.0))
+    return np.asarray(rng.poisson(expected), dtype=np.float64)
+
+
 LOSSES: dict[str, tuple[Loss, Labels]] = {
     "logistic": (Logistic(), _signs),
     "half_squared": (HalfSquared(), _targets),
@@ -71,6 +79,7 @@ LOSSES: dict[str, tuple[Loss, Labels]] = {
     "one_vs_rest": (OneVsRest(3), _codes),
     "squared_classes": (OneVsRest(3, HalfSquared()), _codes),
     "hinge_classes": (OneVsRest(3, SquaredHinge()), _codes),
+    "poisson": (Poisson(), _counts),
 }
 
 PENALTIES: dict[str, Penalty] = {
@@ -86,7 +95,6 @@ MECHANISMS: dict[str, Mechanism] = {
     "newton": Newton(),
     "rescaled": Rescaled(),
     "retrain": Retrain(),
-    "polish": Polish(),
     "matrix_free": MatrixFree(),
 }
 
@@ -128,6 +136,32 @@ def combinations() -> Iterator[Combination]:
 FITTING = [each for each in combinations() if not each.reason]
 EXCLUDED = [each for each in combinations() if each.reason]
 
+Pair = tuple[tuple[int, str], tuple[int, str]]
+
+
+def pairs_of(each: Combination) -> set[Pair]:
+    """Return the pairs of values that occur together in a combination."""
+    return set(choose(enumerate(astuple(each)), 2))
+
+
+def cover_pairs(those: Sequence[Combination]) -> list[Combination]:
+    """Return few of these combinations that have every pair of values they all have.
+
+    Each next one has the most pairs that are still missing, the first of several.
+    """
+    missing = set().union(*map(pairs_of, those))
+    found = []
+    while missing:
+        best = max(those, key=lambda each: len(missing & pairs_of(each)))
+        missing -= pairs_of(best)
+        found.append(best)
+    return found
+
+
+def lawful(those: Sequence[Combination]) -> Sequence[Combination]:
+    """Return the combinations to hold a law against, of those that it is about."""
+    return those if THOROUGH else cover_pairs(those)
+
 
 def design(rng: np.random.Generator, n_samples: int = N_SAMPLES) -> Matrix:
     """Return correlated features."""
@@ -159,14 +193,14 @@ def objective_of(loss: str, penalty: str, scaling: Scaling = "mean") -> Objectiv
 
 
 @cache
-def learned(loss: str, penalty: str, scaling: Scaling) -> tuple[Rows, Summary]:
+def learned(loss: str, penalty: str, scaling: Scaling) -> tuple[Rows, State]:
     """Return training rows and their summary, the same for every law."""
     objective = objective_of(loss, penalty, scaling)
     rows = objective.rows(*labelled(loss, np.random.default_rng(7)))
     return rows, learn(objective, rows)
 
 
-def retrained(summary: Summary, remaining: Rows) -> Vector:
+def retrained(summary: State, remaining: Rows) -> Vector:
     """Return the oracle: a fit of the remaining rows from cold."""
-    kept = remaining.total_weight / summary.weight
-    return learn(summary.objective.after(kept), remaining).theta
+    kept = remaining.total_weight / summary.sums.weight
+    return learn(summary.objective.after(kept), remaining).anchor

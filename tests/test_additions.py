@@ -16,6 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
+from benchmarks.rescaled import Rescaled
 from expunge import (
     Budget,
     LinearRegression,
@@ -33,8 +34,8 @@ from expunge.exceptions import (
     ScheduleExhausted,
     Unsupported,
 )
+from expunge.linear_model.base import private_model, set_snapshot, snapshot_of
 from expunge.linear_model.fitting import read_rows
-from expunge.linear_model.snapshots import private_model, set_snapshot, snapshot_of
 from expunge.private_model.snapshot import replace_places
 from expunge.private_model.training_rows import RowChange, TrainingRows
 from tests.interrupts import count_lines, interrupt
@@ -64,7 +65,7 @@ def plain(**changes: Any) -> Any:
 KINDS: dict[str, Callable[[], Any]] = {
     "newton": partial(plain, mechanism="newton"),
     "jackknife": partial(plain, mechanism="jackknife"),
-    "rescaled": partial(plain, mechanism="rescaled"),
+    "rescaled": partial(plain, mechanism=Rescaled()),
     "retrain": partial(plain, mechanism="retrain"),
     "matrix-free": partial(plain, mechanism="matrix-free"),
     "without rows": partial(plain, keep_data=False),
@@ -103,7 +104,7 @@ def check_near(model: Any, other: Any) -> None:
     assert record.radius is not None
     assert distance <= record.radius + other.record_.radius
     assert model.certificate_.status == "certified"
-    assert verify(model.certificate_, record).stands
+    assert verify(model.certificate_, record).valid
 
 
 class TestEstimators:
@@ -409,7 +410,7 @@ class TestTrainingRows:
         for place in range(FIRST, N):
             one = rows.take(np.array([place]))
             for _ in range(2):  # the second time as after an interrupt
-                kept.append(one, people[place : place + 1].tolist(), place=place)
+                kept.append(one, people[place : place + 1].tolist(), position=place)
             kept.erase(np.array([place - FIRST]))
         gone = np.arange(N - FIRST)
         assert len(kept.owners) == len(kept.alive) == len(kept.rows) == N
@@ -417,8 +418,8 @@ class TestTrainingRows:
         expected = X.copy()
         expected[gone] = 0.0
         assert np.array_equal(kept.rows.dense(), expected)
-        assert kept.places["p45"] == [90, 91]
-        assert "p3" not in kept.places
+        assert kept.positions["p45"] == [90, 91]
+        assert "p3" not in kept.positions
         left = kept.compact()
         assert np.array_equal(left.rows.dense(), X[N - FIRST :])
 
@@ -429,7 +430,7 @@ class TestTrainingRows:
         arrays = set()
         for place in range(FIRST, N):
             one = rows.take(np.array([place]))
-            kept.append(one, people[place : place + 1].tolist(), place=place)
+            kept.append(one, people[place : place + 1].tolist(), position=place)
             arrays.add(kept.rows.y.__array_interface__["data"][0])
         assert len(arrays) <= 3
 
@@ -458,5 +459,5 @@ def test_an_interrupted_addition_happens_completely_or_not_at_all(kind: str) -> 
         kept = private_model(model).training_rows
         if isinstance(kept, TrainingRows):
             assert kept.alive.all() and len(kept.owners) == N
-            assert kept.places["p42"] == [84, 85]
+            assert kept.positions["p42"] == [84, 85]
     assert outcomes == {True, False}

@@ -33,12 +33,12 @@ from expunge import (
 from expunge.core.feature_map import FeatureMap
 from expunge.core.linalg import Symmetric
 from expunge.core.sums import loss_hessian, loss_slopes
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.preprocessing.columns import read_columns
-from expunge.preprocessing.feature_maps import find_map
+from expunge.preprocessing.reference import find_map
 from expunge.private_model.answers import retrain_answer
+from expunge.removal.retrain import summarise
 from expunge.removal.state import lift_state, residual
-from expunge.removal.summary import summarise
 from tests.attack.lifted import dense_map
 
 Array = NDArray[Any]
@@ -82,23 +82,23 @@ def test_products_are_those_of_the_matrix(features: FeatureMap) -> None:
     gradient: Array = rng.normal(size=len(A))
     np.testing.assert_allclose(features.lift(theta), A @ theta, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(
-        features.pull(gradient), A.T @ gradient, rtol=1e-11, atol=1e-11
+        features.transpose(gradient), A.T @ gradient, rtol=1e-11, atol=1e-11
     )
-    pulled = features.pull_matrix(Symmetric.from_dense(M)).dense()
-    np.testing.assert_allclose(pulled, A.T @ M @ A, rtol=1e-9, atol=1e-9)
+    mapped = features.map_hessian(Symmetric.from_dense(M)).dense()
+    np.testing.assert_allclose(mapped, A.T @ M @ A, rtol=1e-9, atol=1e-9)
     units = np.eye(len(A))
     S = np.column_stack([features.back(unit) for unit in units])
-    back = features.back_matrix(Symmetric.from_dense(M)).dense()
+    back = features.map_inverse(Symmetric.from_dense(M)).dense()
     np.testing.assert_allclose(back, S @ M @ S.T, rtol=1e-9, atol=1e-9)
     if features.intercept:  # without one there is nothing to take up the shift
         np.testing.assert_allclose(S @ A, np.eye(A.shape[1]), rtol=1e-12, atol=1e-10)
 
 
 @pytest.mark.parametrize("features", MAPS)
-def test_rows_grow_at_most_by_the_stretch(features: FeatureMap) -> None:
+def test_rows_grow_at_most_by_kappa(features: FeatureMap) -> None:
     largest = np.linalg.svd(dense_map(features), compute_uv=False)[0]
-    assert features.stretch >= max(1.0, largest)
-    assert features.stretch <= 3.0 * max(1.0, largest)  # of use, too
+    assert features.row_growth >= max(1.0, largest)
+    assert features.row_growth <= 3.0 * max(1.0, largest)  # of use, too
 
 
 def test_sum_of_the_parts_is_no_bound() -> None:
@@ -108,7 +108,7 @@ def test_sum_of_the_parts_is_no_bound() -> None:
         np.arange(2), np.arange(2), np.array([0.1, 1.0]), np.zeros(1), 2, True,
         one > 0.0, one,
     )  # fmt: skip
-    assert features.stretch >= 1.0
+    assert features.row_growth >= 1.0
 
 
 LOSSES = [
@@ -148,9 +148,8 @@ def test_lifted_state_is_summed_over_the_present_rows(
         base = Newton().init(summarise(objective, rows, theta=theta))
         base = Newton().update(base, rows.take(np.arange(7)))
         state = lift_state(base, features)
-    W = rows.total_weight
-    slopes = loss_slopes(loss, left, theta=state.anchor) / W
-    scale = 1.0 if scaling == "sum" else left.total_weight / W
+    slopes = loss_slopes(loss, left, theta=state.anchor)
+    scale = (rows if scaling == "sum" else left).total_weight
     expected = slopes + scale * objective.quadratic_gradient(state.anchor)
     size = max(1.0, float(np.abs(expected).max()))
     assert state.offset is not None
@@ -159,9 +158,9 @@ def test_lifted_state_is_summed_over_the_present_rows(
         np.testing.assert_allclose(
             state.smooth_gradient, expected, atol=1e-9 * size, rtol=1e-9
         )
-        hessian = loss_hessian(loss, left, theta=state.anchor).dense() / W
+        hessian = loss_hessian(loss, left, theta=state.anchor).dense()
         np.testing.assert_allclose(
-            state.loss_hessian.dense(), hessian, rtol=1e-8, atol=1e-8
+            state.sums.loss_hessian.dense(), hessian, rtol=1e-8, atol=1e-7
         )
     _, draft = Newton().step(state)
     assert np.abs(residual(state, draft)).max() < 1e-7 * size
@@ -214,8 +213,8 @@ def test_map_of_a_table_takes_old_rows_to_new_ones(intercept: bool) -> None:
     model = LinearRegression(
         alpha=0.1, preprocessing=steps(MaxAbsScaler()), fit_intercept=intercept
     )
-    before: Any = private_model(model.fit(frame, y, subjects=range(80)))
-    after: Any = private_model(model.forget([3, 4, 9, 27, 60]))
+    before: Any = private_model(model.fit(frame, y, subjects=range(80))).encoding
+    after: Any = private_model(model.forget([3, 4, 9, 27, 60])).encoding
     found = find_map(
         before.reference, after.features, statistics=after.statistics, outputs=1
     )
@@ -261,7 +260,7 @@ def test_penalties_act_on_the_present_features(
     ours.forget(largest)
     private: Any = private_model(ours)
     assert private.answer.decisions == ("accepted",)
-    exact = retrain_answer(private.agreement, private.remaining_rows(), start=None)
+    exact = retrain_answer(private.terms, private.remaining_rows(), start=None)
     distance = np.linalg.norm(private.answer.draft.theta - exact.draft.theta)
     stale = clone(ours).fit(frame, y)
     moved = np.linalg.norm(private_model(stale).answer.draft.theta - exact.draft.theta)

@@ -32,23 +32,22 @@ from expunge import (
 )
 from expunge.core.arrays import Index, norm
 from expunge.core.losses import Huber, Logistic, Loss
+from expunge.core.measurement import measure
 from expunge.core.objective import add_quadratic
 from expunge.core.penalties import Penalty
-from expunge.core.solver import minimise
+from expunge.core.solver import Solution, minimise, minimise_wide
 from expunge.core.sums import loss_hessian
 from expunge.exceptions import InvalidInput, NotCertifiable, NotPositiveDefinite
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.private_model import answers
 from expunge.private_model.answers import Answer, retrain_answer
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.training_rows import TrainingRows
-from expunge.promise import bounds
-from expunge.promise.bounds import form_floor, norm_by_form, prediction_error
+from expunge.promise.floor import intercept_form
+from expunge.promise.rounding import Rounding
 from expunge.removal import matrix_free, state_size
-from expunge.removal.matrix_free import choose_mechanism
-from expunge.selection.tuned_model import TunedModel
-from expunge.wide.measurement import measure
-from expunge.wide.solver import WideSolution, minimise_wide
+from expunge.removal.matrix_free import MatrixFreeCache, choose_mechanism
+from expunge.selection.fold_chooser import FoldChooser
 from tests.instances import LOSSES, labelled
 
 FREE = ("logistic", "multinomial", "one_vs_rest", "half_squared", "multi_output")
@@ -99,7 +98,7 @@ def test_no_radius_is_below_the_true_error(name: str, seed: int, sigma: float) -
             gone = np.append(gone, place)
             rest = rows.without(gone)
             model = model.forget(rows.take(np.array([place])), remaining=rest)
-            objective = model.agreement.objective_for(rest)
+            objective = model.terms.objective_for(rest)
             answer = model.answer
             target = minimise(objective, rest, start=answer.draft.theta).theta
             error = norm(answer.draft.theta - target)
@@ -114,20 +113,19 @@ def test_the_form_is_below_the_hessian(name: str, rng: np.random.Generator) -> N
     model = _forget(model, rows, gone)
     state, loss = model.answer.state, LOSSES[name][0]
     rest = rows.without(gone)
-    hessian = loss_hessian(loss, rest, theta=state.anchor) / state.anchor_weight
-    H = add_quadratic(state.objective, hessian, scale=state.scale)
-    softmax = loss.shift_invariant
-    form = (bounds._joint_form if softmax else bounds._separate_forms)(state)
+    hessian = loss_hessian(loss, rest, theta=state.anchor)
+    H = add_quadratic(state.objective, hessian, scale=state.penalty_weight)
+    form = intercept_form(Rounding(state))
     assert form is not None
-    floor = form_floor(form.A, e=form.e, kappa=form.kappa)
+    floor = form.smallest
     smallest = float(np.linalg.eigvalsh(H.dense())[0])
     assert 0.0 < floor <= smallest
     for _ in range(50):
         r = rng.normal(size=state.anchor.size)
         true = float(np.sqrt(r @ np.linalg.solve(H.dense(), r)))
-        bound = norm_by_form(form, r.reshape(-1, loss.outputs))
+        bound = form.dual_norm(r)
         assert true <= bound <= 20.0 * true
-    E = float(np.sqrt(np.max((6.0 + form.kappa) ** 2 / form.A + 1.0 / form.e)))
+    E = form.longest_row(6.0)
     inverse = np.linalg.inv(H.dense())
     for x in rest.dense()[np.linalg.norm(rest.dense(), axis=1) <= 6.0]:
         row = np.kron(x[:, None], np.eye(loss.outputs))
@@ -159,12 +157,14 @@ def test_the_gradient_stays_that_of_the_remaining_rows() -> None:
     state = model.answer.state
     objective = state.objective.after(state.kept)
     hand = MatrixFree().init(summarise(objective, rest, theta=state.anchor))
-    kept = state.weight / state.anchor_weight
-    np.testing.assert_allclose(state.gradient / kept, hand.gradient, atol=1e-13)
-    assert state.curvature is not None and hand.curvature is not None
-    np.testing.assert_allclose(state.curvature / kept, hand.curvature, atol=1e-13)
-    assert state.lever is not None and hand.lever is not None
-    np.testing.assert_allclose(state.lever / kept, hand.lever, atol=1e-13)
+    ours, theirs = state.sums, hand.sums
+    np.testing.assert_allclose(ours.gradient, theirs.gradient, atol=1e-11)
+    assert ours.curvature is not None and theirs.curvature is not None
+    np.testing.assert_allclose(ours.curvature, theirs.curvature, atol=1e-11)
+    assert ours.intercept_columns is not None and theirs.intercept_columns is not None
+    np.testing.assert_allclose(
+        ours.intercept_columns, theirs.intercept_columns, atol=1e-11
+    )
 
 
 def test_a_state_is_as_large_as_the_model() -> None:
@@ -241,7 +241,8 @@ def test_estimators_go_without_matrices(
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     private = private_model(again)
-    assert private.answer.state.short_cut is None
+    assert isinstance(cache := private.answer.state.cache, MatrixFreeCache)
+    assert cache.short_cut is None
     assert isinstance(private.training_rows, TrainingRows)
     assert sparse.issparse(private.training_rows.rows.X)
     for one in (model, again):
@@ -280,11 +281,11 @@ def test_how_a_choice_is_made_is_settled_at_the_fit(
         alphas=[0.1, 0.01], folds=3, method="recomputed", budget=Budget(sigma=0.2)
     )
     model.fit(X, y > 0, subjects=people)
-    before = private_model(model)
+    before = private_model(model).chooser
     monkeypatch.setattr(matrix_free, "SMALL_BLOCK", 1024)
     model.forget([3])
-    after = private_model(model)
-    assert isinstance(before, TunedModel) and isinstance(after, TunedModel)
+    after = private_model(model).chooser
+    assert isinstance(before, FoldChooser) and isinstance(after, FoldChooser)
     assert type(after.models) is type(before.models)
     assert model.certificate_.mechanism == "matrix-free (auto)"
 
@@ -304,7 +305,7 @@ def test_retraining_starts_from_nothing_where_the_last_answer_leads_nowhere(
 
     monkeypatch.setattr(answers, "solve_wide", lost)
     rest, theta = rows.without(np.array([1])), model.answer.draft.theta
-    found = retrain_answer(model.agreement, rest, start=theta)
+    found = retrain_answer(model.terms, rest, start=theta)
     assert starts == [False, True] and found.fits(model.budget)
 
 
@@ -351,16 +352,16 @@ def test_rounding_counts_the_entries_of_the_longest_row(
     rows = objective.rows(X, np.where(y, 1, -1), weight)
     model = PrivateModel.fit(objective, rows, mechanism=MatrixFree())
     state, theta = model.answer.state, rng.normal(size=5000)
-    assert state.scales.n_entries == 37
-    error = prediction_error(state, theta, summed=True)
-    assert error == pytest.approx(39 / 5002 * prediction_error(state, theta))
+    assert state.magnitude.n_entries == 37
+    error = Rounding(state).predictor(theta, summed=True)
+    assert error == pytest.approx(39 / 5002 * Rounding(state).predictor(theta))
     # Kept sparse or dense, what rounds is the same.
     exact = rows.dense().astype(np.longdouble) @ theta.astype(np.longdouble)
     for found in (rows.X @ theta, rows.dense() @ theta):
         off = np.abs(found - exact)[1:]
         assert (off <= error * rows.norms()[1:]).all() and off.any()
     moved = _forget(model, rows, np.array([3, 4])).answer.state
-    assert moved.scales.n_entries == 37
+    assert moved.magnitude.n_entries == 37
 
 
 def test_sparse_rows_are_certified_where_little_noise_is_asked_for(
@@ -373,7 +374,7 @@ def test_sparse_rows_are_certified_where_little_noise_is_asked_for(
     model.fit(X, y)
     assert model.certificate_.status == "certified"
     # By as many roundings as there are columns it could not be.
-    monkeypatch.setattr("expunge.removal.summary.most_entries", lambda rows: 50_000)
+    monkeypatch.setattr("expunge.removal.matrix_free.most_entries", lambda rows: 50_000)
     with pytest.raises(NotCertifiable):
         model.fit(X, y)
 
@@ -383,13 +384,14 @@ def test_a_fit_aims_below_the_gradient_it_reached(
 ) -> None:
     goals: list[float] = []
 
-    def overshoot(objective: Objective, rows: Rows, **options: Any) -> WideSolution:
+    def overshoot(objective: Objective, rows: Rows, **options: Any) -> Solution:
         """Stop far below the first goal, and not far enough for tau."""
         goals.append(options["goal"])
         if len(goals) > 1:
             return minimise_wide(objective, rows, **options)
         found = minimise_wide(objective, rows, **(options | {"goal": 1e-12}))
         way = np.ones(2000)
+        assert found.at.hessian is not None
         tilt = (found.at.hessian @ way) / len(rows) + objective.alpha * way
         theta = found.at.theta + 4e-11 / norm(tilt) * way
         return replace(found, at=measure(objective, rows, theta=theta))

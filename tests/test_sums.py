@@ -4,24 +4,22 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import ceil, fsum, inf, log2
+from math import ceil, fsum, inf, isfinite, log2
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
 
+from benchmarks.rescaled import tilted_slopes
 from expunge import L2, Objective, Rows
 from expunge.core import rows as blocked_rows
 from expunge.core import sums
 from expunge.core.arrays import Matrix, Vector
-from expunge.core.blocks import Blocks
 from expunge.core.linalg import Symmetric
 from expunge.core.losses import Loss
-from expunge.core.objective import add_quadratic
 from expunge.core.rows import BLOCK_ROWS, block_max, pairwise_sum
 from expunge.exceptions import InvalidInput
-from expunge.removal.mechanisms import tilted_slopes
 from tests.instances import LOSSES, N_FEATURES, labelled
 
 EVERY = pytest.mark.parametrize("name", LOSSES)
@@ -58,7 +56,7 @@ def _square(Z: Matrix, loss: Loss) -> Matrix:
     """Return Z'Z of rows, or of the rows of each block."""
     if Z.ndim == 2:
         return np.asarray(Z.T @ Z)
-    return Blocks.from_dense(Z.swapaxes(1, 2) @ Z, loss.outputs).dense()
+    return Symmetric.from_dense(Z.swapaxes(1, 2) @ Z, loss.outputs).dense()
 
 
 @EVERY
@@ -105,7 +103,9 @@ def test_blocks_are_summed_some_at_a_time(
         assert np.array_equal(some.dense(), whole.dense())
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "name", [name for name in LOSSES if isfinite(LOSSES[name][0].curvature_bound)]
+)
 @BOTH
 def test_largest_hessian_exceeds_the_hessian_anywhere(name: str, kind: Any) -> None:
     loss, rows, theta = _case(name, kind)
@@ -146,17 +146,10 @@ def test_tilted_slopes_of_a_row_that_comes(name: str) -> None:
     loss, rows, theta = _case(name, np.asarray)
     H = _slow_hessian(loss, rows, theta) + np.eye(theta.size)
     row = rows.take(slice(3, 4))
-    whole = Symmetric.from_dense(H).cholesky().inverse()
-    tilted, beyond = tilted_slopes(
-        loss,
-        row,
-        theta=theta,
-        spreads=lambda X: whole.spreads(X, weight=-1.0),
-        limit=0.999,
-    )
+    inverse = -np.asarray(np.linalg.inv(H), np.float64)
+    tilted = tilted_slopes(loss, row, theta=theta, inverse=inverse)
     together = H + _slow_hessian(loss, row, theta)
     plain = sums.loss_slopes(loss, row, theta=theta)
-    assert beyond == 0
     assert np.allclose(np.linalg.solve(H, tilted), np.linalg.solve(together, plain))
 
 
@@ -167,32 +160,11 @@ def test_tilted_slopes_are_a_newton_step_for_one_row(name: str) -> None:
     loss, rows, theta = _case(name, np.asarray)
     H = _slow_hessian(loss, rows, theta) + np.eye(theta.size)
     row = rows.take(slice(3, 4))
-    whole = Symmetric.from_dense(H).cholesky().inverse()
-    tilted, beyond = tilted_slopes(
-        loss,
-        row,
-        theta=theta,
-        spreads=lambda X: whole.spreads(X, weight=1.0),
-        limit=0.999,
-    )
+    inverse = np.asarray(np.linalg.inv(H), np.float64)
+    tilted = tilted_slopes(loss, row, theta=theta, inverse=inverse)
     without = H - _slow_hessian(loss, row, theta)
     plain = sums.loss_slopes(loss, row, theta=theta)
-    assert beyond == 0
     assert np.allclose(np.linalg.solve(H, tilted), np.linalg.solve(without, plain))
-    if not (loss.outputs > 1 and loss.independent):
-        return
-    inverse = add_quadratic(
-        Objective(loss, L2(), 1.0), sums.loss_hessian(loss, rows, theta=theta)
-    )
-    by_output, beyond = tilted_slopes(
-        loss,
-        row,
-        theta=theta,
-        spreads=lambda X: inverse.cholesky().inverse().spreads(X, weight=1.0),
-        limit=0.999,
-    )
-    assert beyond == 0
-    assert np.allclose(by_output, tilted)
 
 
 def test_slope_scale_bounds_the_gradient() -> None:
@@ -209,28 +181,12 @@ def test_several_models_are_looked_at_as_one_by_one(
     _cut(monkeypatch, 16)
     loss, rows, theta = _case(name, kind)
     thetas = np.array([theta, -theta, 0.5 * theta])
-    gradients, values = sums.slopes_at_each(
-        loss, rows, thetas=thetas, valued=np.array([0, 2])
-    )
+    gradients = sums.slopes_at_each(loss, rows, thetas=thetas)
     moves = sums.largest_moves(loss, rows, steps=thetas)
     for place, each in enumerate(thetas):
-        value, gradient = sums.loss_gradient(loss, rows, theta=each)
+        gradient = sums.loss_slopes(loss, rows, theta=each)
         np.testing.assert_allclose(gradients[place], gradient, rtol=1e-9, atol=1e-9)
-        assert values[place] == (0.0 if place == 1 else pytest.approx(value))
         assert moves[place] == pytest.approx(sums.largest_move(loss, rows, step=each))
-
-
-@EVERY
-@BOTH
-def test_curvature_of_several_models_is_that_of_each(name: str, kind: Any) -> None:
-    loss, rows, theta = _case(name, kind)
-    thetas = np.array([theta, -theta, 0.5 * theta])
-    found = list(sums.curvature_rows_at_each(loss, rows, thetas=thetas))
-    assert len(found) == len(thetas)
-    for root, each in zip(found, thetas, strict=True):
-        hessian = sums.loss_hessian(loss, rows, theta=each).dense()
-        square = _square(root, loss)
-        np.testing.assert_allclose(square, hessian, rtol=1e-9, atol=1e-9)
 
 
 def test_rows_without_weight_move_nothing() -> None:

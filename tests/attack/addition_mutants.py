@@ -9,75 +9,94 @@ import numpy as np
 
 from .replacing import put
 
-CHANGES = "removal.changes"
-USERS = ("removal.newton", "removal.mechanisms", "preprocessing.balance")
+SUMS = "removal.sums:Sums"
+MAGNITUDE = "removal.sums:Magnitude"
 
 
 def weigh_newcomers_alike() -> None:
     """Let every row that comes have the weight one."""
-    real = import_module(f"expunge.{CHANGES}").apply_rows
+    real = import_module("expunge.removal.sums").Sums.over
 
-    def apply_rows(state: Any, removed: Any, *, added: Any, apply: Any) -> Any:
-        if added is not None:
-            added = replace(added, weight=np.ones(len(added.weight)))
-        return real(state, removed, added=added, apply=apply)
+    def over(self: Any, rows: Any, *, leaving: bool = False) -> Any:
+        if not leaving:
+            rows = replace(rows, weight=np.ones(len(rows.weight)))
+        return real(self, rows, leaving=leaving)
 
-    for place in ("removal.newton", "removal.mechanisms", "removal.matrix_free"):
-        put(place, "apply_rows", apply_rows)
+    put(SUMS, "over", over)
 
 
 def keep_the_moment() -> None:
     """Leave rows that come out of what bounds the third-order term."""
-    real = import_module(f"expunge.{CHANGES}").change_matrices
+    real = import_module("expunge.removal.sums").Sums.plus
 
-    def change_matrices(state: Any, change: Any, **more: Any) -> Any:
-        after = real(state, change, **more)
-        if change.sign < 0:
-            return after
-        return after.replace(moment=state.moment, kinks=state.kinks)
+    def plus(self: Any, other: Any, **options: Any) -> Any:
+        moment, kinks = self.moment, self.kinks
+        kept = None if moment is None else moment.copy()
+        return real(self, other, **options).replace(moment=kept, kinks=kinks)
 
-    for place in USERS:
-        put(place, "change_matrices", change_matrices)
+    put(SUMS, "plus", plus)
 
 
 def keep_the_longest_row() -> None:
     """Let the longest row be that of the anchor, however long those are that come."""
-
-    def keep(before: Any, after: Any) -> Any:
-        return replace(after, row_norm=before.row_norm)
-
-    _put_scales(keep)
+    _put_sizes(lambda before, after: replace(after, row_norm=before.row_norm))
 
 
 def keep_the_sizes() -> None:
     """Let sizes be those of the anchor, but for the longest row."""
-
-    def keep(before: Any, after: Any) -> Any:
-        return replace(before, row_norm=after.row_norm)
-
-    _put_scales(keep)
+    _put_sizes(lambda before, after: replace(before, row_norm=after.row_norm))
 
 
 def keep_the_trace() -> None:
     """Let the rows that come add nothing to the largest eigenvalue."""
-    real = import_module("expunge.removal.matrix_free")._apply
-
-    def apply(state: Any, change: Any, **more: Any) -> Any:
-        return real(state, change, **more).replace(gram_norm=state.gram_norm)
-
-    put("removal.matrix_free", "_apply", apply)
+    _put_sizes(lambda before, after: replace(after, gram=before.gram))
 
 
-def _put_scales(keep: Any) -> None:
-    real = import_module(f"expunge.{CHANGES}").grow_scales
+def _put_sizes(keep: Any) -> None:
+    real = import_module("expunge.removal.sums").Magnitude.__add__
 
-    def grow_scales(state: Any, change: Any) -> Any:
-        return keep(state.scales, real(state, change))
+    def add(self: Any, other: Any) -> Any:
+        return keep(self, real(self, other))
 
-    for place in (CHANGES, "removal.mechanisms"):
-        put(place, "grow_scales", grow_scales)
+    put(MAGNITUDE, "__add__", add)
+
+
+def shrink_the_magnitude() -> None:
+    """Subtract the sizes of rows that leave: their rounding stays behind."""
+    module = import_module("expunge.removal.sums")
+    over, real = module.Sums.over, module.Sums.minus
+
+    def measured(self: Any, rows: Any, *, leaving: bool = False) -> Any:
+        del leaving
+        return over(self, rows)
+
+    def shrinking(self: Any, other: Any, **options: Any) -> Any:
+        ours, theirs = self.magnitude, other.magnitude
+        less = {
+            name: max(getattr(ours, name) - getattr(theirs, name), 0.0)
+            for name in (
+                *("slope", "square_norm", "curvature"),
+                *("hessian", "moment", "weight"),
+            )
+        }
+        after = real(self, other, **options)
+        return after.replace(magnitude=replace(ours, **less))
+
+    put(SUMS, "over", measured)
+    put(SUMS, "minus", shrinking)
+
+
+def add_what_leaves() -> None:
+    """Add the gradient of rows that leave, where it should be subtracted."""
+    real = import_module("expunge.removal.sums").Sums.minus
+
+    def minus(self: Any, other: Any, **options: Any) -> Any:
+        gradient = self.gradient + other.gradient
+        return real(self, other, **options).replace(gradient=gradient)
+
+    put(SUMS, "minus", minus)
 
 
 def ignore_new_gaps() -> None:
     """Take in values that are missing where none was missing at the anchor."""
-    put("preprocessing.feature_maps:Reference", "knows_gaps", lambda self, raw: True)
+    put("preprocessing.reference:Reference", "knows_gaps", lambda self, raw: True)

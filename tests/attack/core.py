@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.rescaled import Rescaled
 from expunge import (
     L1,
     L2,
@@ -19,23 +20,14 @@ from expunge import (
     Newton,
     Objective,
     OneVsRest,
-    Polish,
-    Rescaled,
     Retrain,
     Rows,
     SquaredHinge,
     learn,
 )
-from expunge.core.sums import largest_move
-from expunge.promise.radius import (
-    best_radius,
-    measured_local_radius,
-    measured_radius,
-    residual_local_radius,
-    residual_radius,
-    two_step_radius,
-)
+from expunge.promise.radius import Radii
 from expunge.removal import Draft, State, measure_gradient
+from tests.strangers.poisson import Poisson
 
 from . import draws
 from .draws import Generator, Task
@@ -51,13 +43,13 @@ OURS: dict[str, Callable[[Any], Any]] = {
     "squared": lambda loss: HalfSquared(outputs=loss.outputs),
     "huber": lambda loss: Huber(loss.threshold),
     "hinge": lambda loss: SquaredHinge(),
+    "poisson": lambda loss: Poisson(),
 }
 MECHANISMS: dict[str, Any] = {
     "newton": Newton(),
     "jackknife": Jackknife(),
     "rescaled": Rescaled(),
     "retrain": Retrain(),
-    "polish": Polish(),
 }
 REQUESTS = 5
 
@@ -86,7 +78,7 @@ def objective_of(aim: Aim) -> Objective:
 
 def attack(rng: Generator, checker: Checker) -> None:
     """Fit a random problem, let people leave and come, and check every radius."""
-    task = draws.task(rng)
+    task = draws.task(rng, draws.STRANGERS)
     mechanism = MECHANISMS[draws.pick(rng, *MECHANISMS)]
     enough = float(draws.pick(rng, "0", "1e-9", "1e-5", "1e-2", "10"))
     sample, people = task.sample, draws.first_people(rng, task)
@@ -136,7 +128,7 @@ def request(
     if refusal:
         return None
     longest = float(np.max(left.norms() * (left.weight > 0.0)))
-    known = state.scales.row_norm * (1.0 + 1e-12) >= longest
+    known = state.magnitude.row_norm * (1.0 + 1e-12) >= longest
     checker.check(known, f"a row of {longest:.6g} is longer than the longest")
     sample, aim = case.task.sample.take(inside), case.task.aim
     truth = minimise(aim, sample, case.first_weight, draft.theta)
@@ -147,23 +139,17 @@ def request(
 
 def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]:
     """Yield every radius of an answer, and the best of them."""
-    yield "best", best_radius(state, draft).value
-    if state.moment is not None:
-        R = state.scales.row_norm
-        yield "measured", measured_radius(state, draft)
-        yield "measured-local", measured_local_radius(state, draft, row_norm=R)
-        yield "quick", measured_local_radius(state, draft, row_norm=R, quick=True)
+    radii = Radii(state, draft)
+    yield "best", radii.best().value
+    if state.sums.moment is not None:
+        yield "measured", radii.measured()
+        yield "measured-local", radii.measured_local()
+        yield "quick", radii.measured_local(quick=True)
     seen = measure_gradient(state, draft, remaining=left)
-    yield "best on rows", best_radius(state, seen, remaining=left).value
-    yield "residual", residual_radius(state, seen)
-    if state.moment is not None:
-        yield "two-step", two_step_radius(state, seen)
-        move = largest_move(state.objective.loss, left, step=draft.theta - state.anchor)
-        yield (
-            "residual-local",
-            residual_local_radius(state, seen, move=move, row_norm=R),
-        )
-        yield (
-            "quick on rows",
-            residual_local_radius(state, seen, move=move, row_norm=R, quick=True),
-        )
+    on_rows = Radii(state, seen, remaining=left)
+    yield "best on rows", on_rows.best().value
+    yield "residual", on_rows.residual()
+    if state.sums.moment is not None:
+        yield "two-step", on_rows.two_step()
+        yield "residual-local", on_rows.residual_local()
+        yield "quick on rows", on_rows.residual_local(quick=True)

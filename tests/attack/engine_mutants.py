@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from expunge.core.rows import pairwise_sum
-
 from .replacing import put
 
 DEVICE_ROWS = "gpu.rows:DeviceRows"
 STORED_ROWS = "long.stored_rows:StoredRows"
-DASK_ROWS = "cluster.dask_rows:DaskRows"
+WORKERS = "engines:Workers"
 
 
 def weigh_who_left_on_the_device() -> None:
@@ -63,20 +61,20 @@ def read_who_left_from_files() -> None:
 
 def add_groups_backwards() -> None:
     """Add what workers return in another order than this process would."""
-
-    def sum_blocks(self: Any, term: Any) -> Any:
-        work = import_module("expunge.cluster.dask_rows")._sum_group
-        return pairwise_sum([*self._map_groups(work, term)][::-1])
-
-    put(DASK_ROWS, "sum_blocks", sum_blocks)
+    real = _stream()
+    put(WORKERS, "stream", lambda self, work, jobs: [*real(self, work, jobs)][::-1])
 
 
 def lose_the_last_group() -> None:
     """Leave out what the last worker returns, if there are several."""
+    real = _stream()
 
-    def sum_blocks(self: Any, term: Any) -> Any:
-        work = import_module("expunge.cluster.dask_rows")._sum_group
-        found = [*self._map_groups(work, term)]
-        return pairwise_sum(found[:-1] or found)
+    def stream(self: Any, work: Any, jobs: Any) -> Any:
+        found = [*real(self, work, jobs)]
+        return found[:-1] or found
 
-    put(DASK_ROWS, "sum_blocks", sum_blocks)
+    put(WORKERS, "stream", stream)
+
+
+def _stream() -> Any:
+    return import_module("expunge.engines").Workers.stream

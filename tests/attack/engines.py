@@ -20,10 +20,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from sklearn.base import clone
 
-from expunge.cluster import dask_rows
 from expunge.core import rows as core_rows
 from expunge.gpu import rows as device_rows
-from expunge.long import open_parquet
+from expunge.long import open_parquet, stored_rows
 from tests.clusters import local_client
 
 from . import draws
@@ -161,7 +160,7 @@ def _short_blocks() -> Iterator[None]:
     with (
         patch.object(core_rows, "BLOCK_ROWS", SHORT),
         patch.object(device_rows, "DEVICE_BLOCK_ROWS", SHORT_THERE),
-        patch.object(dask_rows, "GROUP", GROUP),
+        patch.object(stored_rows, "GROUP", GROUP),
     ):
         yield
 

@@ -11,15 +11,10 @@ import numpy as np
 
 from expunge import Newton, Rows
 from expunge.core.feature_map import FeatureMap
-from expunge.promise.radius import (
-    best_radius,
-    measured_local_radius,
-    measured_radius,
-    residual_radius,
-)
+from expunge.promise.radius import Radii, best_radius
 from expunge.removal import Draft, State, measure_gradient
+from expunge.removal.retrain import summarise
 from expunge.removal.state import lift_state
-from expunge.removal.summary import summarise
 
 from . import draws
 from .core import objective_of
@@ -66,11 +61,11 @@ def attack(rng: Generator, checker: Checker) -> None:
 def radii(state: State, draft: Draft, present: Rows) -> Iterator[tuple[str, float]]:
     """Yield every radius of an answer about changed features."""
     yield "best", best_radius(state, draft).value
-    yield "measured", measured_radius(state, draft)
-    R = state.scales.row_norm
-    yield "measured-local", measured_local_radius(state, draft, row_norm=R)
+    yield "measured", Radii(state, draft).measured()
+    R = state.magnitude.row_norm
+    yield "measured-local", Radii(state, draft, R).measured_local()
     seen = measure_gradient(state, draft, remaining=present)
-    yield "residual", residual_radius(state, seen)
+    yield "residual", Radii(state, seen).residual()
     yield "best on rows", best_radius(state, seen, remaining=present).value
 
 

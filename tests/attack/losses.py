@@ -21,8 +21,8 @@ class Loss:
     Attributes
     ----------
     name
-        "logistic", "one-vs-rest", "softmax", "squared", "huber", "hinge", or
-        "rest-squared": squared distances of each class from the rest.
+        "logistic", "one-vs-rest", "softmax", "squared", "huber", "hinge", "poisson",
+        or "rest-squared": squared distances of each class from the rest.
     outputs
         Predictors a row.
     threshold
@@ -37,14 +37,14 @@ class Loss:
     def concordance(self) -> float:
         """How fast curvature may change, relatively, per unit of the predictor."""
         known = {"logistic": 1.0, "one-vs-rest": 1.0, "softmax": sqrt(2.0)}
-        known |= {"squared": 0.0, "rest-squared": 0.0}
+        known |= {"squared": 0.0, "rest-squared": 0.0, "poisson": 1.0}
         return known.get(self.name, inf)
 
     @property
     def largest_curvature(self) -> float:
-        """A bound on the curvature."""
+        """A bound on the curvature; infinite if there is none."""
         known = {"squared": 1.0, "huber": 1.0, "hinge": 2.0, "softmax": 0.5}
-        known["rest-squared"] = 1.0
+        known |= {"rest-squared": 1.0, "poisson": inf}
         return known.get(self.name, 0.25)
 
     def coded(self, y: Array) -> Array:
@@ -66,6 +66,8 @@ class Loss:
             each = np.logaddexp(eta.dtype.type(0), -coded * eta)
         elif self.name == "hinge":
             each = np.maximum(0, 1 - coded * eta) ** 2
+        elif self.name == "poisson":
+            each = np.exp(eta) - coded * eta
         elif self.name in ("squared", "rest-squared"):
             each = (eta - coded) ** 2 / 2
         else:
@@ -82,6 +84,8 @@ class Loss:
             return np.asarray(-coded / (1 + np.exp(coded * eta)))
         if self.name == "hinge":
             return np.asarray(-2 * coded * np.maximum(0, 1 - coded * eta))
+        if self.name == "poisson":
+            return np.asarray(np.exp(eta) - coded)
         error = np.asarray(eta - coded)
         if self.name in ("squared", "rest-squared"):
             return error
@@ -100,6 +104,8 @@ class Loss:
             return np.asarray(
                 np.where(coded * eta < 1, eta.dtype.type(2), eta.dtype.type(0))
             )
+        if self.name == "poisson":
+            return np.exp(eta)
         if self.name in ("squared", "rest-squared"):
             return np.ones_like(eta)
         return np.asarray((np.abs(eta - coded) <= self.threshold).astype(eta.dtype))

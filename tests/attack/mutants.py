@@ -128,28 +128,39 @@ def call_it_solved() -> None:
 
 
 def overlook_recent_rows() -> None:
-    """Multiply by the triangle alone."""
+    """Multiply by the triangles alone."""
+    kind = import_module("expunge.core.linalg").Symmetric
+    real = kind.__matmul__
 
     def multiply(self: Any, other: Any) -> Any:
-        base = self._parts[0]
-        return base @ other + np.tril(base, -1).T @ other
+        return real(kind(self._parts[0], self.outputs), other)
 
     put("core.linalg:Symmetric", "__matmul__", multiply)
 
 
 def drop_rounding() -> None:
     """Take gradients for exact."""
-    put("promise.radius", "gradient_error", lambda *given, **more: 0.0)
+    put("promise.rounding:Rounding", "gradient", lambda *given, **more: 0.0)
+
+
+def understate_the_growth() -> None:
+    """Believe a loss that states a fifth of its growth."""
+    loss: Any = import_module("tests.strangers.poisson").Poisson
+    loss.self_concordance = 0.2
 
 
 def keep_the_regulariser() -> None:
-    """Let f be one under both scalings."""
-    put("core.objective:Objective", "scale", lambda self, kept: 1.0)
+    """Let P be the weight at the anchor under both scalings."""
+    _put_penalty_weight(lambda self: self.anchor_weight)
 
 
 def shrink_the_regulariser() -> None:
-    """Let f be the share of the weight under both scalings."""
-    put("core.objective:Objective", "scale", lambda self, kept: kept)
+    """Let P be the present weight under both scalings."""
+    _put_penalty_weight(lambda self: self.sums.weight)
+
+
+def _put_penalty_weight(weight: Callable[[Any], float]) -> None:
+    put("removal.state:State", "penalty_weight", property(weight))
 
 
 def scale_as_at_the_last_anchor() -> None:
@@ -157,11 +168,9 @@ def scale_as_at_the_last_anchor() -> None:
     answers = import_module("expunge.private_model.answers")
 
     def mistake(real: Any) -> Any:
-        def changed(agreement: Any, answer: Any, *given: Any, **options: Any) -> Any:
+        def changed(terms: Any, answer: Any, *given: Any, **options: Any) -> Any:
             weight = answer.state.anchor_weight
-            return real(
-                replace(agreement, fit_weight=weight), answer, *given, **options
-            )
+            return real(replace(terms, fit_weight=weight), answer, *given, **options)
 
         return changed
 
@@ -171,14 +180,12 @@ def scale_as_at_the_last_anchor() -> None:
 
 def count_rows_for_weight() -> None:
     """Subtract the number of rows where their weight should be subtracted."""
-    real = import_module("expunge.removal.changes").count_after
+    real = import_module("expunge.removal.sums").Sums.over
 
-    def count_after(state: Any, change: Any) -> tuple[float, int]:
-        _, n_rows = real(state, change)
-        return max(state.weight + change.sign * len(change.rows), 1e-3), n_rows
+    def over(self: Any, rows: Any, **options: Any) -> Any:
+        return real(self, rows, **options).replace(weight=float(len(rows)))
 
-    for place in ("removal.changes", "removal.mechanisms"):
-        put(place, "count_after", count_after)
+    put("removal.sums:Sums", "over", over)
 
 
 def choose_the_first() -> None:
@@ -189,13 +196,13 @@ def choose_the_first() -> None:
         found = real(intervals, zeros)
         return replace(found, chosen=0, certified=True, contenders=(0,))
 
-    put("selection.choice", "choose", choose)
+    for place in ("selection.tune", "selection.fold_fits"):
+        put(place, "choose", choose)
 
 
 def narrow_the_bars() -> None:
     """Let intervals of errors be a hundredth of what they must be."""
-    for place in ("selection.evaluate", "selection.tune"):
-        put(place, "ErrorInterval", _narrow)
+    put("selection.fold_fits", "ErrorInterval", _narrow)
 
 
 def _narrow(low: float, value: float, high: float) -> Any:
@@ -203,16 +210,43 @@ def _narrow(low: float, value: float, high: float) -> Any:
     return make(value - (value - low) / 1e2, value, value + (high - value) / 1e2)
 
 
+def bound_by_another_fold() -> None:
+    """Bound each fold's error by the radius of the model before it."""
+    real = import_module("expunge.selection.tune").best_radius
+    before: list[Any] = []
+
+    def best_radius(*given: Any, **options: Any) -> Any:
+        before.append(real(*given, **options))
+        return before[-2] if len(before) > 1 else before[-1]
+
+    put("selection.tune", "best_radius", best_radius)
+
+
+def train_on_the_own_fold() -> None:
+    """Let a fold's models train on its own rows too."""
+    real = import_module("expunge.selection.choice").Split.training
+    put("selection.choice:Split", "training", lambda self, fold: real(self, None))
+
+
+def remove_from_the_own_fold() -> None:
+    """Subtract removed rows from the fold too that never trained on them."""
+    put(
+        "selection.choice:Split",
+        "folds_at",
+        lambda self, places: np.full(len(places), -1),
+    )
+
+
 def weigh_from_the_last_refit() -> None:
     """Let "sum" scaling refer to the weight at the last refit, not the first fit."""
-    real = import_module("expunge.private_model.model").PrivateModel.refit
+    real = import_module("expunge.private_model.model").PrivateModel._solve
 
-    def refit(self: Any, objective: Any, remaining: Any, **options: Any) -> Any:
-        new = real(self, objective, remaining, **options)
-        agreement = replace(new.agreement, fit_weight=remaining.total_weight)
-        return replace(new, agreement=agreement)
+    def solve(self: Any, encoding: Any, rows: Any) -> Any:
+        new = real(self, encoding, rows)
+        terms = replace(new.terms, fit_weight=rows.total_weight)
+        return replace(new, terms=terms)
 
-    put("private_model.model:PrivateModel", "refit", refit)
+    put("private_model.model:PrivateModel", "_solve", solve)
 
 
 def keep_every_class() -> None:
@@ -239,21 +273,25 @@ def fit_one_class() -> None:
 
 def strike_before_it_counts() -> None:
     """Erase rows and digests before the request counts."""
-    real = import_module("expunge.linear_model.base").Forgetful._release
-    erase = import_module("expunge.private_model.model").apply_pending
-    put(FORGETFUL, "_release", lambda self, after: real(self, erase(after)))
+    real = import_module("expunge.private_model.snapshot").Snapshot.release
+    put(
+        "private_model.snapshot:Snapshot",
+        "release",
+        lambda self, private: real(self, private.finish()),
+    )
 
 
 def release_after_it_counts() -> None:
     """Let a request count, and release it later."""
     base = import_module("expunge.linear_model.base")
-    real = base.Forgetful._release
+    real = base.set_snapshot
 
-    def release(self: Any, after: Any) -> None:
-        self._snapshot = self._snapshot.keep(after)
-        real(self, replace(base.private_model(self)))
+    def set_snapshot(estimator: Any, snapshot: Any) -> None:
+        real(estimator, base.snapshot_of(estimator).keep(snapshot.private))
+        finished = base.private_model(estimator)
+        real(estimator, replace(snapshot, private=finished))
 
-    put(FORGETFUL, "_release", release)
+    put("linear_model.base", "set_snapshot", set_snapshot)
 
 
 def write_without_a_lock() -> None:
@@ -261,7 +299,6 @@ def write_without_a_lock() -> None:
     for place in (
         "linear_model.base",
         "linear_model.fitting",
-        "linear_model.snapshots",
     ):
         put(place, "write_lock", lambda shared: threading.RLock())
 
@@ -290,8 +327,9 @@ def take_any_magnitude() -> None:
     """Take numbers of any size, and square them as they are."""
     draws.EXPONENTS = (140.0, 170.0)
     for place in ("core.values", "core.objective", "core.losses"):
-        put(place, "SMALLEST", 1e-250)
         put(place, "LARGEST", 1e150)
+    for place in ("core.values", "core.objective"):
+        put(place, "SMALLEST", 1e-250)
     for name, module in list(sys.modules.items()):
         if name.startswith("expunge.") and hasattr(module, "norm"):
             vars(module)["norm"] = lambda v: float(np.sqrt(np.vdot(v, v)))
@@ -302,13 +340,17 @@ def tell_milliseconds() -> None:
     entries = import_module("expunge.ledger.entries")
     head = import_module("expunge.ledger.entries").Head
     days = ("day", "accepted", "deadline", "taken")
-    any_text = import_module("expunge.promise.canonical").Check(_as_it_is, {})
+    canonical = import_module("expunge.promise.canonical")
+    any_text = canonical.Check(_as_it_is, {})
     for kind in (*entries.KINDS.values(), head):
-        loose = {name: any_text for name in days if name in kind.checks}
-        kind.checks = {**kind.checks, **loose}
-    for place in ("worker", "keys"):
+        checks = canonical.checks_of(kind)
+        checks.update({name: any_text for name in days if name in checks})
+    for place in ("context", "keys", "answering.accepting", "answering.completion"):
         put(f"registry.{place}", "day_of", _to_the_millisecond)
     put("registry.context", "midnight", lambda day: 0)
+    put("registry.clock", "days_between", lambda first, last: 0)
+    for place in ("context", "answering.accepting", "answering.worker"):
+        put(f"registry.{place}", "today", lambda: datetime.now(UTC).date())
 
 
 def _as_it_is(value: Any) -> Any:
@@ -340,21 +382,20 @@ def name_rows_by_position() -> None:
     """Let the position of a row be the id of a person."""
     for place in ("subjects", "snapshot"):
         put(f"private_model.{place}", "row_name", str)
-    for place in ("private_model.training_rows", "registry.models"):
-        put(place, "is_row_name", lambda owner: False)
+    put("private_model.training_rows", "is_row_name", lambda owner: False)
 
 
 def count_people_again() -> None:
     """Count a person whenever rows of theirs go."""
     rows = "private_model.training_rows"
-    digests = import_module(f"expunge.{rows}").RowDigests
+    digests = import_module("expunge.private_model.row_digests").RowDigests
     put(
         f"{rows}:TrainingRows",
         "count_people",
         lambda self, gone: len({self.owners[place] for place in gone}),
     )
     put(
-        f"{rows}:RowDigests",
+        "private_model.row_digests:RowDigests",
         "count_people",
         lambda self, entries: len(
             digests._people(self, digests._taken(self, entries)) or entries
@@ -384,7 +425,8 @@ def save_what_was_set() -> None:
     base = import_module("expunge.linear_model.base")
 
     def save(self: Any, path: Any) -> None:
-        snapshot = base.finished_snapshot(self)
+        base.finish_request(self)
+        snapshot = base.snapshot_of(self)
         parameters = self.get_params(deep=False) | {"random_state": None}
         public = replace(snapshot.public, parameters=parameters)
         base.save(replace(snapshot, public=public), path)
@@ -415,10 +457,23 @@ def forget_declarations() -> None:
     """Let a second fit forget what was declared of the first."""
     real = import_module("expunge.private_model.snapshot").carry_over
 
-    def carry_over(scope: Any, before: Any, budget: Any) -> Any:
-        return real(scope, before if scope.in_registry else None, budget=budget)
+    def carry_over(scope: Any, before: Any, **given: Any) -> Any:
+        return real(scope, before if scope.in_registry else None, **given)
 
     put("linear_model.base", "carry_over", carry_over)
+
+
+def show_the_steps() -> None:
+    """Have an attribute of fits after a request, if it took more than one step."""
+    private_model = import_module("expunge.linear_model.base").private_model
+
+    def n_iter(self: Any) -> int:
+        n_steps: int = private_model(self).answer.n_steps
+        if n_steps == 1:
+            raise AttributeError("there is none")
+        return n_steps
+
+    put(FORGETFUL, "n_iter_", property(n_iter))
 
 
 def take_anybodys_row() -> None:
@@ -436,6 +491,7 @@ def repeat_seeded_noise() -> None:
 
 
 CORE = ("core",)
+PARITY = ("parity",)
 PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 WIDE = ("wide",)
@@ -458,6 +514,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "drop-the-exponential": Mutant(
         _constant("promise.radius", "half_exponential", 1.0), CORE
     ),
+    "understate-the-growth": Mutant(understate_the_growth, CORE),
     "raise-the-floor": Mutant(_scaled("promise.radius", "curvature_floor", 1.1), CORE),
     "raise-the-modulus": Mutant(
         _scaled("promise.radius", "strong_convexity", 1.1), CORE
@@ -468,14 +525,17 @@ MUTANTS: Mapping[str, Mutant] = {
     "shrink-the-regulariser": Mutant(shrink_the_regulariser, CORE),
     "count-rows-for-weight": Mutant(count_rows_for_weight, CORE),
     "scale-as-at-the-last-anchor": Mutant(scale_as_at_the_last_anchor, ("streams",)),
+    "answer-where-a-fit-cannot": Mutant(
+        _constant("promise.radius:Radii", "of_a_fit", 0.0), PARITY
+    ),
     "keep-the-scaler": Mutant(preprocessing.keep_the_scaler, PIPELINES),
     "forget-the-shift": Mutant(preprocessing.forget_the_shift, PIPELINES),
     "forget-the-gaps": Mutant(preprocessing.forget_the_gaps, PIPELINES),
-    "add-up-the-stretch": Mutant(preprocessing.add_up_the_stretch, ("lifted",)),
-    "stretch-nothing": Mutant(preprocessing.stretch_nothing, ("lifted",)),
+    "add-up-the-row-growth": Mutant(preprocessing.add_up_the_row_growth, ("lifted",)),
+    "let-no-row-grow": Mutant(preprocessing.let_no_row_grow, ("lifted",)),
     "leave-the-offset-out": Mutant(preprocessing.leave_the_offset_out, PIPELINES),
     "overlook-the-offset": Mutant(preprocessing.overlook_the_offset, ("lifted",)),
-    "keep-the-old-pull": Mutant(preprocessing.keep_the_old_pull, PIPELINES),
+    "keep-the-first-map": Mutant(preprocessing.keep_the_first_map, PIPELINES),
     "drop-no-category": Mutant(preprocessing.drop_no_category, PIPELINES),
     "keep-the-balance": Mutant(preprocessing.keep_the_balance, PIPELINES),
     "take-the-best-output": Mutant(wide.take_the_best_output, WIDE),
@@ -488,22 +548,31 @@ MUTANTS: Mapping[str, Mutant] = {
     "short-spread": Mutant(wide.short_spread, WIDE),
     "keep-the-gradient": Mutant(wide.keep_the_gradient, WIDE),
     "keep-the-curvature": Mutant(wide.keep_the_curvature, WIDE),
-    "keep-the-lever": Mutant(wide.keep_the_lever, WIDE),
+    "keep-the-columns": Mutant(wide.keep_the_columns, WIDE),
     "weigh-all-alike": Mutant(wide.weigh_all_alike, WIDE),
     "choose-any-subgradient": Mutant(wide.choose_any_subgradient, WIDE),
     "believe-every-rank": Mutant(wide.believe_every_rank, WIDE),
-    "keep-the-scales": Mutant(wide.keep_the_scales, WIDE),
+    "take-sizes-for-means": Mutant(wide.take_sizes_for_means, WIDE),
     "count-the-shortest-row": Mutant(wide.count_the_shortest_row, WIDE),
-    "keep-the-spread": Mutant(wide.keep_the_spread, WIDE),
+    "take-the-mean-for-the-spread": Mutant(wide.take_the_mean_for_the_spread, WIDE),
     "centre-the-spread": Mutant(wide.centre_the_spread, WIDE),
     "weigh-newcomers-alike": Mutant(additions.weigh_newcomers_alike, CORE),
     "keep-the-moment": Mutant(additions.keep_the_moment, CORE),
     "keep-the-longest-row": Mutant(additions.keep_the_longest_row, CORE),
     "keep-the-sizes": Mutant(additions.keep_the_sizes, WIDE),
     "keep-the-trace": Mutant(additions.keep_the_trace, WIDE),
+    "shrink-the-magnitude": Mutant(additions.shrink_the_magnitude, CORE, extremes=0.5),
+    "add-what-leaves": Mutant(additions.add_what_leaves, CORE),
+    "overlook-weightless-rows": Mutant(
+        preprocessing.overlook_weightless_rows, ("balanced",)
+    ),
+    "show-the-steps": Mutant(show_the_steps, ("cards",)),
     "ignore-new-gaps": Mutant(additions.ignore_new_gaps, PIPELINES),
     "choose-the-first": Mutant(choose_the_first, ("tuned",)),
     "narrow-the-bars": Mutant(narrow_the_bars, ("tuned",)),
+    "bound-by-another-fold": Mutant(bound_by_another_fold, ("tuned",)),
+    "train-on-the-own-fold": Mutant(train_on_the_own_fold, ("tuned",)),
+    "remove-from-the-own-fold": Mutant(remove_from_the_own_fold, ("tuned",)),
     "weigh-from-the-last-refit": Mutant(
         weigh_from_the_last_refit, ("pipelines-sum", "classes")
     ),

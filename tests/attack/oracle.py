@@ -255,8 +255,12 @@ class Point:
         theta = float(np.sqrt((self.theta**2).sum()))
         slopes = np.abs(self.slopes).astype(float).sum(axis=1)
         sums = float(short["share"] @ (lengths * slopes))
-        bent = problem.loss.largest_curvature
-        sums += bent * float(short["share"] @ lengths**2) * theta
+        bent: Any = problem.loss.largest_curvature
+        if not isfinite(bent):  # what it is here, twice; slopes are a difference too
+            curvature = problem.loss.curvatures(self.coded, self.eta).astype(float)
+            bent = 2.0 * curvature.sum(axis=1)
+            sums += float(short["share"] @ (lengths * bent))
+        sums += float(short["share"] @ (bent * lengths**2)) * theta
         pinned = float(short["gauge"].max())
         sums += (problem.quadratic + pinned) * theta + float(short["strength"].sum())
         unit = float(np.finfo(self.theta.dtype).eps)
@@ -385,8 +389,12 @@ def _wake(point: Point) -> Point | None:
     if not excess[hardest] > np.sqrt((moving**2).sum()):
         return None
     group = point.member[hardest] > 0
-    squares = float(problem.parts[np.dtype(float)]["share"] @ problem.lengths**2)
-    curvature = problem.loss.largest_curvature * squares + problem.quadratic
+    bent: Any = problem.loss.largest_curvature
+    if not isfinite(bent):
+        bent = problem.loss.curvatures(point.coded, point.eta).sum(axis=1)
+    bent = (bent * problem.lengths**2).astype(float)
+    squares = float(problem.parts[np.dtype(float)]["share"] @ bent)
+    curvature = squares + problem.quadratic
     theta = point.theta.copy()
     share = excess[hardest] / sizes[hardest]
     theta[group] = -share * point.gradient[group] / curvature

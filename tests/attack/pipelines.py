@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.pipeline import make_pipeline
 
-from expunge.linear_model.snapshots import public_model
+from expunge.core.values import stored
+from expunge.linear_model.base import public_model
 
 from . import draws
 from .crowds import Crowd
@@ -29,6 +31,19 @@ from .streams import reload_model
 REQUESTS, FEWEST = 7, 4
 
 
+@stored
+@dataclass(frozen=True)
+class Squash:
+    """A map of rows that is not linear, for numbers of any size."""
+
+    n_features: int
+
+    def encode(self, X: Array) -> Array:
+        """Return tanh of sums of columns with signs that alternate."""
+        at = np.arange(X.shape[1])[:, None] * np.arange(1, self.n_features + 1)
+        return np.asarray(np.tanh(X @ np.where(at % 3 == 0, 0.5, -1.0)))
+
+
 @dataclass(frozen=True, eq=False)
 class Piped:
     """A problem whose rows are raw, with the table that they come from."""
@@ -36,11 +51,13 @@ class Piped:
     task: Task
     table: RawTable
     balanced: bool = False
+    squash: Squash | None = None
 
     def sample(self, stay: Array) -> Sample:
         """Return the remaining rows as the whole pipeline, fitted to them, has them."""
         sample = self.task.sample
         Z = self.table.made(stay)
+        Z = Z if self.squash is None else self.squash.encode(Z)
         return Sample(Z, sample.y[stay], sample.weight[stay])
 
 
@@ -88,6 +105,10 @@ def draw_piped(
     Z = table.made(np.ones(n, dtype=bool))
     if not Z.shape[1]:
         return None
+    squash = None
+    if not sums_only and chance(rng, 0.15):
+        squash = Squash(int(rng.integers(1, 6)))
+        Z = squash.encode(Z)
     aim = draws.aim(rng, draws.LOSSES, Z.shape[1])
     aim = replace(aim, scaling=scaling)
     if aim.l1_ratio == 1.0 and not aim.ridge:  # flags of a column add up to one
@@ -97,12 +118,14 @@ def draw_piped(
     y = draws.labels(rng, aim.loss, Z)
     task = Task(aim, Sample(table.rows, y, weight), draws.owners(rng, n))
     balanced = bool(task.classes) and weight.min() > 0.0 and chance(rng, 0.25)
-    return Piped(task, table, balanced)
+    return Piped(task, table, balanced, squash)
 
 
 def draw_model(rng: Generator, piped: Piped, *, keep: bool) -> Any:
     """Return an estimator with the table's preprocessing."""
     steps = piped.table.preprocessing()
+    if piped.squash is not None:
+        steps = make_pipeline(steps, piped.squash)
     model = estimator(rng, piped.task, keep_data=keep, preprocessing=steps)
     if piped.balanced:
         model.set_params(class_weight="balanced")

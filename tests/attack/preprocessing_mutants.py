@@ -14,7 +14,7 @@ FEATURE_MAP = "core.feature_map:FeatureMap"
 def keep_the_scaler() -> None:
     """Let what was learned from numbers stay as it was."""
     put(
-        "preprocessing.pipeline_model",
+        "preprocessing.learned",
         "learn_again",
         lambda recipe, statistics, *, before: before,
     )
@@ -29,37 +29,36 @@ def forget_the_gaps() -> None:
     """Let gaps be filled with what filled them at the anchor."""
     none = np.array([], dtype=np.intp)
     put(
-        "preprocessing.feature_maps",
+        "preprocessing.reference",
         "_correct_gaps",
         lambda reference, now, **more: (none, none, np.array([])),
     )
 
 
-def add_up_the_stretch() -> None:
+def add_up_the_row_growth() -> None:
     """Take 1/min rho + |t| for how much longer a row may be."""
 
-    def stretch(self: Any) -> float:
+    def row_growth(self: Any) -> float:
         off = self.rows < self.size - 1
         size = float(np.abs(self.values[off]).max(initial=0.0))
         return size + float(np.linalg.norm(self.shift))
 
-    put(FEATURE_MAP, "stretch", property(stretch))
+    put(FEATURE_MAP, "row_growth", property(row_growth))
 
 
-def stretch_nothing() -> None:
+def let_no_row_grow() -> None:
     """Take rows for no longer than those that were summed."""
-    put("removal.state:State", "stretch", property(lambda self: 1.0))
+    put("removal.state:State", "row_growth", property(lambda self: 1.0))
 
 
 def leave_the_offset_out() -> None:
     """Take the gradient at the anchor for that at the new anchor."""
-    real = import_module("expunge.removal.state").lift_state
+    real = import_module("expunge.removal.sums").Sums.mapped
 
-    def lift_state(base: Any, features: Any) -> Any:
-        lifted = real(base, features)
-        return lifted.replace(gradient=features.pull(base.gradient))
+    def mapped(self: Any, features: Any) -> Any:
+        return real(self, features).replace(gradient=features.transpose(self.gradient))
 
-    put("preprocessing.pipeline_model", "lift_state", lift_state)
+    put("removal.sums:Sums", "mapped", mapped)
 
 
 def overlook_the_offset() -> None:
@@ -71,22 +70,39 @@ def overlook_the_offset() -> None:
     put("removal.state:State", "lift", lift)
 
 
-def keep_the_old_pull() -> None:
-    """Move the anchor to drop a category, and keep the penalty's gradient."""
-    real = import_module("expunge.preprocessing.pipeline_model")._settle
+def keep_the_first_map() -> None:
+    """Let features follow from those at the anchor as they did after one request."""
+    module = import_module("expunge.preprocessing.learned")
+    real = module.find_map
+    first: dict[int, Any] = {}
 
-    def settle(base: Any, *given: Any, **more: Any) -> Any:
-        return real(base, *given, **more).replace(pull=base.pull)
+    def find_map(reference: Any, features: Any, **more: Any) -> Any:
+        found = real(reference, features, **more)
+        kept = first.setdefault(id(reference), (reference, found))[1]
+        same = kept is not None and found is not None and kept.width == found.width
+        return kept if same else found
 
-    put("preprocessing.pipeline_model", "_settle", settle)
+    put("preprocessing.learned", "find_map", find_map)
 
 
 def keep_the_balance() -> None:
     """Let balanced classes weigh what they weighed at the anchor."""
     real = import_module("expunge.preprocessing.balance").ClassSums.combine
 
-    def combine(self: Any, state: Any, now: Any) -> Any:
-        return real(self, state, self.then).replace(weight=now.total)
+    def combine(self: Any, now: Any) -> Any:
+        return real(self, self.then).replace(weight=now.total)
+
+    put("preprocessing.balance:ClassSums", "combine", combine)
+
+
+def overlook_weightless_rows() -> None:
+    """Count no rows of a class that has no weight."""
+    real = import_module("expunge.preprocessing.balance").ClassSums.combine
+
+    def combine(self: Any, now: Any) -> Any:
+        pairs = zip(now.totals, self.parts, strict=True)
+        counted = sum(part.n_rows for total, part in pairs if total)
+        return real(self, now).replace(n_rows=counted)
 
     put("preprocessing.balance:ClassSums", "combine", combine)
 
@@ -94,7 +110,7 @@ def keep_the_balance() -> None:
 def drop_no_category() -> None:
     """Let categories outlive their rows."""
     put(
-        "preprocessing.pipeline_model",
+        "preprocessing.learned",
         "drop_categories",
         lambda recipe, statistics: recipe,
     )

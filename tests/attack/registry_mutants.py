@@ -15,8 +15,8 @@ def launder_claims() -> None:
     """Let a registry forget what was declared of a model."""
     real = import_module("expunge.private_model.snapshot").carry_over
 
-    def carry_over(scope: Any, before: Any, budget: Any) -> Any:
-        return real(scope, None if scope.in_registry else before, budget=budget)
+    def carry_over(scope: Any, before: Any, **given: Any) -> Any:
+        return real(scope, None if scope.in_registry else before, **given)
 
     put("linear_model.base", "carry_over", carry_over)
 

@@ -159,10 +159,14 @@ def test_shift_invariance_is_stated_truly(name: str, rng: np.random.Generator) -
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_extreme_predictors_stay_finite(name: str, rng: np.random.Generator) -> None:
+    """What grows without a bound may be infinite there, and is no NaN."""
     loss, y, eta = _points(name, rng)
-    far = 1e4 * np.sign(eta)
+    far, bounded = 1e4 * np.sign(eta), np.isfinite(loss.curvature_bound)
     for quantity in (loss.value, loss.slope, loss.curvature):
-        assert np.isfinite(quantity(y, far)).all()
+        with np.errstate(over="raise" if bounded else "ignore"):
+            found = quantity(y, far)
+        assert not np.isnan(found).any()
+        assert np.isfinite(found).all() == bounded
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -172,8 +176,32 @@ def test_margin_losses_fall_for_ever_towards_the_label(
     loss, y, eta = _points(name, rng)
     near = loss.value(y, np.zeros_like(eta))
     ways = [sign * unit for unit in np.eye(loss.outputs) for sign in (-1.0, 1.0)]
-    far = [loss.value(y, np.zeros_like(eta) + 1e3 * _flat(way)) for way in ways]
+    far = [loss.value(y, np.zeros_like(eta) + 5e2 * _flat(way)) for way in ways]
     assert (np.min(far, axis=0) <= near).all() == loss.margin
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_mean_is_what_the_loss_asks_for(
+    name: str, rng: np.random.Generator
+) -> None:
+    loss, _, eta = _points(name, rng)
+    mean = loss.mean(eta)
+    assert mean.shape == eta.shape
+    if not loss.has_probabilities:
+        # A response that is what was predicted pulls nowhere.
+        kind = getattr(loss, "binary", loss)
+        if np.isinf(kind.slope_bound) and not kind.curvature_jump:
+            slope = kind.slope(mean.ravel(), eta.ravel())
+            assert np.abs(slope).max() == 0.0
+        return
+    assert ((mean >= 0.0) & (mean <= 1.0)).all()
+    if loss.outputs == 1:
+        ones = np.ones(len(eta))
+        slope = mean * loss.slope(ones, eta) + (1.0 - mean) * loss.slope(-ones, eta)
+        assert np.abs(slope).max() < 1e-15
+        return
+    assert np.allclose(mean.sum(axis=1), 1.0, atol=1e-15)
+    assert (np.argmax(mean, axis=1) == np.argmax(eta, axis=1)).all()
 
 
 def _flat(way: Vector) -> Vector:

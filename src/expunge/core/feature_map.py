@@ -4,7 +4,8 @@ r"""FeatureMap: features that are linear in other features of the same rows.
 Sums over rows e are kept for the features as they were at the anchor. A scaler that
 learns something different since then changes every row, but linearly: x = A'e, e with a
 constant 1 at its end. Parameters theta of x act on e as A theta, so that sums over x
-follow from sums over e without a look at any row (docs/paper.md, "Preprocessing").
+follow from sums over e without a look at any row (docs/radii.md, "Features that
+change").
 
 A column of A has few entries besides the constant's, so they are kept one by one. A
 product of A with a d x d matrix costs O(d^2).
@@ -12,7 +13,7 @@ product of A with a d x d matrix costs O(d^2).
 ``back`` is S with S A = I where the features allow it: it takes parameters of e to
 parameters of x. Nothing sound rests on it; it says where to start.
 
-``stretch`` is kappa >= 1 with |x| <= kappa |e| for every row.
+``row_growth`` is kappa >= 1 with |x| <= kappa |e| for every row.
 """
 
 from dataclasses import dataclass
@@ -22,8 +23,7 @@ from math import hypot, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import SAFETY, Index, Vector
-from .blocks import SymmetricMatrix
+from .arrays import SAFETY, Index, Matrix, Vector
 from .linalg import Symmetric
 from .values import Private
 
@@ -70,7 +70,7 @@ class FeatureMap(Private):
         return np.append(self.shift, np.zeros(int(self.intercept)))
 
     @cached_property
-    def stretch(self) -> float:
+    def row_growth(self) -> float:
         """kappa: at least 1, and |A'e| <= kappa |e| for every row e.
 
         With M the entries off the constant, b >= |M| and t the shift, a row has
@@ -99,25 +99,26 @@ class FeatureMap(Private):
         lifted[-1] += self.full_shift @ matrix
         return lifted.ravel()
 
-    def pull(self, gradient: Vector) -> Vector:
+    def transpose(self, gradient: Vector) -> Vector:
         """Return A'g: a gradient by parameters of x from one by those of e."""
         matrix = gradient.reshape(-1, self.outputs)
-        pulled = self._gather(self.values[:, None] * matrix[self.rows], axis=0)
-        pulled += np.outer(self.full_shift, matrix[-1])
-        return pulled.ravel()
+        mapped = self._gather(self.values[:, None] * matrix[self.rows], axis=0)
+        mapped += np.outer(self.full_shift, matrix[-1])
+        return mapped.ravel()
 
-    def pull_matrix(self, matrix: SymmetricMatrix) -> SymmetricMatrix:
+    def map_hessian(self, matrix: Symmetric) -> Symmetric:
         """Return A'MA."""
-        return matrix.rebuild([self._pull_block(block) for block in matrix.blocks])
+        blocks = [self._map_hessian_block(block) for block in matrix.blocks]
+        return Symmetric.from_dense(blocks, matrix.outputs)
 
-    def _pull_block(self, matrix: Symmetric) -> Symmetric:
+    def _map_hessian_block(self, matrix: Symmetric) -> Matrix:
         parts = self._split(matrix)
         left = self._gather(self.values[:, None, None, None] * parts[self.rows], axis=0)
         left += self.full_shift[:, None, None, None] * parts[-1]
         both = self.values[:, None] * left[:, :, self.rows]
-        pulled = self._gather(both, axis=2)
-        pulled += self.full_shift[:, None] * left[:, :, -1:]
-        return self._join(pulled)
+        mapped = self._gather(both, axis=2)
+        mapped += self.full_shift[:, None] * left[:, :, -1:]
+        return self._join(mapped)
 
     def back(self, theta: Vector) -> Vector:
         """Return S theta: parameters of x near those of e."""
@@ -129,11 +130,12 @@ class FeatureMap(Private):
             near[-1] -= self.full_shift @ near
         return near.ravel()
 
-    def back_matrix(self, matrix: SymmetricMatrix) -> SymmetricMatrix:
+    def map_inverse(self, matrix: Symmetric) -> Symmetric:
         """Return S M S'."""
-        return matrix.rebuild([self._back_block(block) for block in matrix.blocks])
+        blocks = [self._map_inverse_block(block) for block in matrix.blocks]
+        return Symmetric.from_dense(blocks, matrix.outputs)
 
-    def _back_block(self, matrix: Symmetric) -> Symmetric:
+    def _map_inverse_block(self, matrix: Symmetric) -> Matrix:
         parts, weights = self._split(matrix), self.back_weights
         left = self._gather(weights[:, None, None, None] * parts[self.rows], axis=0)
         if self.intercept:
@@ -145,7 +147,7 @@ class FeatureMap(Private):
 
     @cached_property
     def back_weights(self) -> Vector:
-        """Entries of S at the places of A's, before the intercept takes its share."""
+        """Entries of S where A has its own, before the intercept takes its share."""
         weights = np.zeros(len(self.values))
         return np.divide(self.share, self.values, out=weights, where=self.main)
 
@@ -168,7 +170,7 @@ class FeatureMap(Private):
         outputs = matrix.size // self.size
         return matrix.dense().reshape(self.size, outputs, self.size, outputs)
 
-    def _join(self, parts: NDArray[np.float64]) -> Symmetric:
-        """Return (x, outputs, x, outputs) as a symmetric matrix."""
+    def _join(self, parts: NDArray[np.float64]) -> Matrix:
+        """Return (x, outputs, x, outputs) as a matrix."""
         width = self.width * parts.shape[1]
-        return Symmetric.from_dense(parts.reshape(width, width))
+        return parts.reshape(width, width)

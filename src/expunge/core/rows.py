@@ -32,7 +32,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from math import inf, isnan
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -41,7 +40,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..exceptions import InvalidInput, Unsupported
-from .arrays import Design, Index, Matrix, Vector, row_norms, slice_rows
+from .arrays import Design, Index, Matrix, Vector, namespace, row_norms, slice_rows
 from .linalg import one_thread
 from .values import NOT_STORED, stored
 
@@ -106,7 +105,7 @@ class RowSource(ABC):
         return nullcontext()
 
     def followed_by(self, added: "Rows") -> "RowSource":
-        """Return the rows, and after them these, where a source takes in others."""
+        """Return the rows, and after them these."""
         raise Unsupported(
             f"rows cannot be added to {type(self).__name__}; fit the model to rows in "
             "memory"
@@ -161,8 +160,8 @@ class Rows(RowSource):
         return f"Rows({len(self)} x {self.n_columns})"
 
     def __len__(self) -> int:
-        n_places = int(self.X.shape[0])
-        return n_places if self.absent is None else n_places - len(self.absent)
+        n_positions = int(self.X.shape[0])
+        return n_positions if self.absent is None else n_positions - len(self.absent)
 
     @property
     def n_columns(self) -> int:
@@ -204,6 +203,10 @@ class Rows(RowSource):
         """Yield what a term makes of all rows that are not absent."""
         yield term(self if self.absent is None else self.gather())
 
+    def followed_by(self, added: "Rows") -> "Rows":
+        """Return the rows, and after them these; what was absent stays so."""
+        return join_rows(self, added)
+
     def take(self, index: NDArray[Any] | slice) -> "Rows":
         """Return the rows at these positions (or where a mask is true)."""
         assert self.absent is None, "gather first: positions are those of rows"
@@ -241,50 +244,6 @@ class Rows(RowSource):
         return row_norms(self.X)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class JoinedRows(RowSource):
-    """Rows of one source followed by those of another.
-
-    Blocks are not cut again where the one ends and the other begins.
-
-    Attributes
-    ----------
-    first, second
-        The rows, with the same columns.
-    """
-
-    first: RowSource
-    second: RowSource
-
-    def __repr__(self) -> str:
-        return f"JoinedRows({len(self)} x {self.n_columns})"
-
-    def __len__(self) -> int:
-        return len(self.first) + len(self.second)
-
-    @property
-    def n_columns(self) -> int:
-        """The number of columns, intercept included."""
-        return self.first.n_columns
-
-    @property
-    def total_weight(self) -> float:
-        """W: the sum of the weights of both."""
-        return self.first.total_weight + self.second.total_weight
-
-    def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
-        """Yield what a term makes of each block, those of the first source first."""
-        return chain(self.first.map_blocks(term), self.second.map_blocks(term))
-
-    def followed_by(self, added: Rows) -> "JoinedRows":
-        """Return the rows, and after them these."""
-        return JoinedRows(self, added)
-
-    def recode(self, code: Callable[[Vector], Vector]) -> "JoinedRows":
-        """Return the rows with what ``code`` makes of their labels."""
-        return JoinedRows(self.first.recode(code), self.second.recode(code))
-
-
 def join_rows(first: Rows, second: Rows) -> Rows:
     """Return rows followed by others; what was absent stays so."""
     return Rows(
@@ -303,38 +262,38 @@ def join_designs(first: Design, second: Design) -> Design:
     return sparse.csr_array(sparse.vstack([first, sparse.csr_array(second)]))
 
 
-def extend_rows(room: Rows, added: Rows, *, place: int) -> Rows:
-    """Return arrays whose first places are those of ``room``, then the added rows.
+def extend_rows(buffer: Rows, added: Rows, *, position: int) -> Rows:
+    """Return arrays with the rows of ``buffer`` up to a position, then the added rows.
 
-    Dense arrays keep places to spare, so that most additions copy the added rows alone.
+    Dense arrays keep room to spare, so that most additions copy the added rows alone.
     Sparse ones are copied.
     """
     y, weight = (
-        _extend(old, new, place=place)
-        for old, new in ((room.y, added.y), (room.weight, added.weight))
+        _extend(old, new, position=position)
+        for old, new in ((buffer.y, added.y), (buffer.weight, added.weight))
     )
-    if sparse.issparse(room.X) or sparse.issparse(added.X):
-        return Rows(join_designs(room.X[:place], added.X), y, weight)
-    return Rows(_extend(room.X, np.asarray(added.X), place=place), y, weight)
+    if sparse.issparse(buffer.X) or sparse.issparse(added.X):
+        return Rows(join_designs(buffer.X[:position], added.X), y, weight)
+    return Rows(_extend(buffer.X, np.asarray(added.X), position=position), y, weight)
 
 
-def first_places(room: Rows, end: int) -> Rows:
-    """Return the rows at the first places, not copied."""
-    X = room.X if sparse.issparse(room.X) else room.X[:end]
-    return Rows(X, room.y[:end], room.weight[:end])
+def first_rows(buffer: Rows, end: int) -> Rows:
+    """Return the first rows, not copied."""
+    X = buffer.X if sparse.issparse(buffer.X) else buffer.X[:end]
+    return Rows(X, buffer.y[:end], buffer.weight[:end])
 
 
 def _extend(
-    room: NDArray[np.float64], new: NDArray[np.float64], *, place: int
+    buffer: NDArray[np.float64], new: NDArray[np.float64], *, position: int
 ) -> NDArray[np.float64]:
-    """Return an array with new entries at a place, longer by a quarter if need be."""
-    end = place + len(new)
-    if end > len(room):
-        longer = np.zeros((end + end // 4, *room.shape[1:]))
-        longer[:place] = room[:place]
-        room = longer
-    room[place:end] = new
-    return room
+    """Return an array with new entries at a position, a quarter longer if need be."""
+    end = position + len(new)
+    if end > len(buffer):
+        longer = np.zeros((end + end // 4, *buffer.shape[1:]))
+        longer[:position] = buffer[:position]
+        buffer = longer
+    buffer[position:end] = new
+    return buffer
 
 
 def in_memory(rows: RowSource, purpose: str = "this") -> Rows:
@@ -355,10 +314,11 @@ class Largest:
 
     def __add__(self, other: "Largest") -> "Largest":
         """Return the larger of two, or NaN if one is."""
-        return Largest(np.maximum(self.value, other.value))
+        xp = namespace(self.value)
+        return Largest(xp.maximum(self.value, other.value))
 
 
-def number(value: Any) -> Any:
+def as_float(value: Any) -> Any:
     """Return a sum of a block as a float; one on a device as it is, not waited for."""
     return float(value) if isinstance(value, float | np.generic) else value
 
@@ -371,14 +331,14 @@ def block_sum(term: Callable[[Rows], Terms], rows: RowSource) -> Terms:
     return rows.sum_blocks(term)
 
 
-class Together(tuple[Any, ...]):
+class TermTuple(tuple[Any, ...]):
     """The values of one term beside those of others: added value by value."""
 
     __slots__ = ()
 
-    def __add__(self, other: tuple[Any, ...]) -> "Together":
+    def __add__(self, other: tuple[Any, ...]) -> "TermTuple":
         """Return the sum, value by value."""
-        return _add(self, Together(other))
+        return _add(self, TermTuple(other))
 
 
 def block_sums(
@@ -386,8 +346,8 @@ def block_sums(
 ) -> tuple[tuple[Any, ...], ...]:
     """Return ``block_sum`` of each of several terms, by one pass for all of them."""
 
-    def joint(block: Rows) -> tuple[Together, ...]:
-        return tuple(Together(term(block)) for term in terms)
+    def joint(block: Rows) -> tuple[TermTuple, ...]:
+        return tuple(TermTuple(term(block)) for term in terms)
 
     return block_sum(joint, rows)
 
@@ -397,7 +357,8 @@ def block_max(term: Callable[[Rows], float], rows: RowSource) -> float:
 
     What is no number may be of any size: one such block makes it infinite.
     """
-    found = float(np.max([*rows.map_blocks(term)], initial=0.0))
+    sizes = [*rows.map_blocks(term)]  # all, before one on a device is waited for
+    found = float(np.max([float(size) for size in sizes], initial=0.0))
     return inf if isnan(found) else found
 
 

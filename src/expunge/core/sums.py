@@ -9,7 +9,7 @@ All sums are weighted and not normalised: callers divide by the W they mean. Pla
 that hold no row (``Rows.absent``) have weight zero, and adding zeros rounds nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,19 +17,24 @@ import numpy as np
 from scipy import sparse
 
 from .arrays import (
-    Index,
+    SAFETY,
+    UNIT_ROUNDOFF,
     Matrix,
     Vector,
+    beside,
     catch_lapack_errors,
+    largest,
+    namespace,
+    norm,
     row_norms,
     row_squares,
     slice_rows,
     transpose,
 )
-from .blocks import Blocks, SymmetricMatrix
 from .linalg import Symmetric
 from .losses import Curvature, Loss
-from .rows import BLOCK_ROWS, Largest, Rows, RowSource, block_max, block_sum, number
+from .rows import BLOCK_ROWS, Largest, Rows, RowSource, as_float, block_max, block_sum
+from .values import SMALLEST, UNDERFLOW
 
 # What a pass makes of one block: values that the tree adds.
 Term: TypeAlias = Callable[[Rows], tuple[Any, ...]]
@@ -38,6 +43,9 @@ Term: TypeAlias = Callable[[Rows], tuple[Any, ...]]
 # until the tree adds them.
 SUMMED_AT_ONCE = 2**22
 
+# Columns of a panel: of 1024 columns, four panels take 10/16 of the products.
+PANEL = 256
+
 # Left edges of the bins in which distances to a kink are counted: the first holds
 # all that is nearer than the next, so that a bin never overstates a distance.
 KINK_EDGES: Vector = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 127)])
@@ -45,7 +53,10 @@ KINK_EDGES: Vector = np.concatenate([[0.0], np.geomspace(1e-8, 1e8, 127)])
 
 def predict(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
     """Return the predictors X theta, (n,) or (n, k)."""
+    theta = beside(rows.X, theta)
     if loss.outputs == 1:
+        if not isinstance(rows.X, np.ndarray):
+            return rows.X @ theta
         eta: Vector = rows.X.dot(theta)  # half the time of @ on one row
         return eta
     table = theta.reshape(-1, loss.outputs)
@@ -71,7 +82,7 @@ def gradient_term(loss: Loss, *, theta: Vector) -> Term:
 
     def term(block: Rows) -> tuple[float, Vector]:
         eta = predict(loss, block, theta=theta)
-        value = number(block.weight @ loss.value(block.y, eta))
+        value = as_float(block.weight @ loss.value(block.y, eta))
         return value, lift_slopes(block, loss.slope(block.y, eta))
 
     return term
@@ -99,15 +110,15 @@ class Overview(NamedTuple):
     """What one pass at theta tells: sums of w times loss, gradient and curvature.
 
     ``steepness`` is sum w |slope|^2; ``curvature`` is that of the predictors, (k, k);
-    ``lever`` is sum w x c with c the diagonal of a row's curvature, (d, k), and None if
-    it was not asked for.
+    ``intercept_columns`` is sum w x c with c the diagonal of a row's curvature, (d, k):
+    what an intercept has as its column of each output's Hessian. None if nobody asked.
     """
 
     loss: float
     steepness: float
     gradient: Vector
     curvature: Matrix
-    lever: Matrix | None
+    intercept_columns: Matrix | None
 
 
 def overview(
@@ -115,11 +126,13 @@ def overview(
     rows: RowSource,
     *,
     theta: Vector,
-    lever: bool = False,
+    intercept_columns: bool = False,
     curvatures: list[Curvature] | None = None,
 ) -> Overview:
     """Return the sums at theta; put the curvature of each block into a list, if any."""
-    term = overview_term(loss, theta=theta, lever=lever, curvatures=curvatures)
+    term = overview_term(
+        loss, theta=theta, intercept_columns=intercept_columns, curvatures=curvatures
+    )
     return read_overview(loss, block_sum(term, rows))
 
 
@@ -127,7 +140,7 @@ def overview_term(
     loss: Loss,
     *,
     theta: Vector,
-    lever: bool,
+    intercept_columns: bool,
     curvatures: list[Curvature] | None = None,
 ) -> Term:
     """Return the term of ``overview``, for ``read_overview`` to read its sum."""
@@ -135,7 +148,11 @@ def overview_term(
 
     def zero(block: Rows) -> Vector:
         shape = (len(block), loss.outputs) if loss.outputs > 1 else (len(block),)
-        return np.zeros_like(block.weight, shape=shape)
+        weight = block.weight
+        eta: Vector = namespace(weight).zeros(
+            shape, dtype=weight.dtype, device=weight.device
+        )
+        return eta
 
     def term(block: Rows) -> tuple[Any, ...]:
         eta = predict(loss, block, theta=theta) if moved else zero(block)
@@ -143,14 +160,17 @@ def overview_term(
         curved = loss.curvature_parts(block.y, eta)
         if curvatures is not None:
             curvatures.append(curved)
-        weight, steep = block.weight, row_squares(slope.reshape(len(block), -1))
+        steep = row_squares(slope.reshape(len(block), loss.outputs))
+        weight = block.weight
         sums = (
-            number(weight @ loss.value(block.y, eta)),
-            number(weight @ steep),
+            as_float(weight @ loss.value(block.y, eta)),
+            as_float(weight @ steep),
             lift_slopes(block, slope),
             curved.total(weight),
         )
-        return (*sums, lift_slopes(block, curved.diagonal)) if lever else sums
+        return (
+            (*sums, lift_slopes(block, curved.diagonal)) if intercept_columns else sums
+        )
 
     return term
 
@@ -162,27 +182,19 @@ def read_overview(loss: Loss, sums: tuple[Any, ...]) -> Overview:
     return Overview(value, steepness, gradient, curvature, found)
 
 
-def slopes_at_each(
-    loss: Loss, rows: RowSource, *, thetas: Matrix, valued: Index
-) -> tuple[Matrix, Vector]:
+def slopes_at_each(loss: Loss, rows: RowSource, *, thetas: Matrix) -> Matrix:
     """Return the gradient of sum w loss at each of several thetas, (a, d k).
 
-    The rows are read once for all of them, by matrix products. At the thetas in
-    ``valued`` the sum itself is returned too, and zero at the others.
+    The rows are read once for all of them, by matrix products.
     """
 
-    def term(block: Rows) -> tuple[Matrix, Vector]:
+    def term(block: Rows) -> tuple[Matrix]:
         etas = _predict_each(loss, block, thetas=thetas)
-        values = np.zeros(len(thetas))
-        if len(valued):
-            labels = np.concatenate([block.y] * len(valued))
-            losses = loss.value(labels, _join(etas[valued]))
-            values[valued] = losses.reshape(len(valued), -1) @ block.weight
-        labels = np.concatenate([block.y] * len(etas))
+        labels = namespace(block.y).concat([block.y] * len(etas))
         slopes = loss.slope(labels, _join(etas)).reshape(etas.shape)
-        return _lift_each(block, slopes), values
+        return (_lift_each(block, slopes),)
 
-    return block_sum(term, rows)
+    return block_sum(term, rows)[0]
 
 
 def slope_scale(loss: Loss, rows: RowSource, *, theta: Vector) -> float:
@@ -201,13 +213,31 @@ def size_term(loss: Loss, *, theta: Vector) -> Term:
 
     def term(block: Rows) -> tuple[Any, ...]:
         slope = loss.slope(block.y, predict(loss, block, theta=theta))
-        steep = row_norms(slope.reshape(len(block), -1))
+        steep = row_norms(slope.reshape(len(block), loss.outputs))
         norms = block.norms()
         sizes = (steep * norms, norms**2, norms**3)
-        sums = (number(block.weight @ size) for size in sizes)
+        sums = (as_float(block.weight @ size) for size in sizes)
         return (*sums, Largest(_longest(block, norms)))
 
     return term
+
+
+def curvature_sizes(
+    loss: Loss, rows: RowSource, *, theta: Vector
+) -> tuple[float, float]:
+    """Return the sums of w tr C and of w tr C |x|^2, C the curvature of a row.
+
+    The second is the trace of the Hessian of sum w loss.
+    """
+
+    def term(block: Rows) -> tuple[Any, ...]:
+        eta = predict(loss, block, theta=theta)
+        traces = loss.curvature_parts(block.y, eta).traces()
+        sizes = (traces, traces * block.norms() ** 2)
+        return tuple(as_float(block.weight @ size) for size in sizes)
+
+    curvature, hessian = block_sum(term, rows)
+    return curvature, hessian
 
 
 def norm_sums(rows: RowSource) -> tuple[float, float, float]:
@@ -215,14 +245,14 @@ def norm_sums(rows: RowSource) -> tuple[float, float, float]:
 
     def term(block: Rows) -> tuple[float, float, Largest]:
         norms = block.norms()
-        sums = number(block.weight @ norms**2), number(block.weight @ norms**3)
+        sums = as_float(block.weight @ norms**2), as_float(block.weight @ norms**3)
         return (*sums, Largest(_longest(block, norms)))
 
     square, cube, largest = block_sum(term, rows)
     return square, cube, float(largest.value)
 
 
-def loss_hessian(loss: Loss, rows: RowSource, *, theta: Vector) -> SymmetricMatrix:
+def loss_hessian(loss: Loss, rows: RowSource, *, theta: Vector) -> Symmetric:
     """Return the Hessian of sum w loss: in blocks if the outputs do not interact."""
     terms = hessian_terms(loss, rows.n_columns, theta=theta)
     return join_hessian(loss, [block_sum(term, rows)[0] for term in terms])
@@ -245,30 +275,32 @@ def hessian_terms(loss: Loss, n_columns: int, *, theta: Vector) -> list[Term]:
             eta = predict(loss, block, theta=theta)
             diagonal = curvature_columns(loss, block.y, eta)
             some = diagonal[:, begin : begin + at_once].T
-            return (np.stack([_gram(block, curvature) for curvature in some]),)
+            grams = [_gram(block, curvature) for curvature in some]
+            return (namespace(grams[0]).stack(grams),)
 
         return term
 
     return [some_blocks(begin) for begin in range(0, n_blocks, at_once)]
 
 
-def join_hessian(loss: Loss, sums: Sequence[Matrix]) -> SymmetricMatrix:
+def join_hessian(loss: Loss, sums: Sequence[Matrix]) -> Symmetric:
     """Return the Hessian made of the sums of its terms."""
     if not (loss.outputs > 1 and loss.independent):
         return Symmetric.from_dense(sums[0])
-    found = [Symmetric.from_dense(block) for blocks in sums for block in blocks]
-    return Blocks(found, loss.outputs)
+    blocks = [block for blocks in sums for block in blocks]
+    return Symmetric.from_dense(blocks, loss.outputs)
 
 
-def largest_hessian(loss: Loss, rows: RowSource) -> SymmetricMatrix:
+def largest_hessian(loss: Loss, rows: RowSource) -> Symmetric:
     """Return the Hessian of sum w loss if every curvature were at its bound."""
 
     def term(block: Rows) -> tuple[Matrix]:
-        return (_gram(block, np.full(len(block), loss.curvature_bound)),)
+        full = namespace(block.weight).full_like
+        return (_gram(block, full(block.weight, loss.curvature_bound)),)
 
     shared = block_sum(term, rows)[0]
     if loss.outputs > 1 and loss.independent:
-        return Blocks.from_dense(shared[None], loss.outputs)
+        return Symmetric.from_dense([shared], loss.outputs)
     lifted = np.kron(shared, np.eye(loss.outputs))
     return Symmetric.from_dense(np.asarray(lifted, dtype=np.float64))
 
@@ -285,7 +317,11 @@ def moment_term(block: Rows) -> tuple[Matrix]:
 
 def gram(rows: RowSource) -> Matrix:
     """Return sum w x x', (d, d)."""
-    return block_sum(lambda block: (_gram(block, np.ones(len(block))),), rows)[0]
+
+    def term(block: Rows) -> tuple[Matrix]:
+        return (_gram(block, namespace(block.weight).ones_like(block.weight)),)
+
+    return block_sum(term, rows)[0]
 
 
 def largest_norm(rows: RowSource) -> float:
@@ -293,9 +329,10 @@ def largest_norm(rows: RowSource) -> float:
     return block_max(lambda block: _longest(block, block.norms()), rows)
 
 
-def _longest(block: Rows, norms: Vector) -> Any:
+def _longest(block: Rows, norms: Vector, *, axis: int | None = None) -> Any:
     """Return the largest of these norms of rows with weight."""
-    return number(np.max(norms * (block.weight > 0.0), initial=0.0))
+    xp = namespace(norms)
+    return as_float(largest(xp.where(block.weight > 0.0, norms, 0.0), axis))
 
 
 def most_entries(rows: RowSource) -> int:
@@ -339,7 +376,7 @@ def move_term(loss: Loss, *, step: Vector) -> Callable[[Rows], tuple[Largest]]:
     def term(block: Rows) -> tuple[Largest]:
         eta = predict(loss, block, theta=step)
         norms = row_norms(eta.reshape(len(eta), -1))
-        return (Largest(float(np.max(norms[block.weight > 0.0], initial=0.0))),)
+        return (Largest(_longest(block, norms)),)
 
     return term
 
@@ -350,37 +387,52 @@ def largest_moves(loss: Loss, rows: RowSource, *, steps: Matrix) -> Vector:
     Of the rows with weight: others count for nothing.
     """
 
-    def move(block: Rows) -> Vector:
+    def term(block: Rows) -> tuple[Largest]:
         etas = _predict_each(loss, block, thetas=steps)
-        one = loss.outputs == 1
-        norms = np.abs(etas) if one else row_norms(_join(etas)).reshape(len(steps), -1)
-        counted = norms * (block.weight > 0.0)
-        return np.asarray(np.max(counted, axis=1, initial=0.0))
+        one_output = loss.outputs == 1
+        norms = (
+            abs(etas) if one_output else row_norms(_join(etas)).reshape(len(steps), -1)
+        )
+        return (Largest(_longest(block, norms, axis=1)),)
 
-    found = np.zeros(len(steps))
-    for moved in rows.map_blocks(move):
-        found = np.maximum(found, moved)
+    moves: Vector = block_sum(term, rows)[0].value
     # What is no number may have moved any distance.
-    return np.where(np.isnan(found), inf, found)
+    return np.where(np.isnan(moves), inf, moves)
 
 
-def kink_masses(loss: Loss, rows: RowSource, *, theta: Vector) -> Vector:
-    """Return sum w |x|^2 by the distance to a kink over |x|, in KINK_EDGES' bins."""
-    masses: Vector = block_sum(kink_term(loss, theta=theta), rows)[0]
+def kink_masses(
+    loss: Loss, rows: RowSource, *, theta: Vector, leaving: bool = False
+) -> Vector:
+    """Return sum w |x|^2 by the distance to a kink over |x|, in KINK_EDGES' bins.
+
+    Of rows that are ``leaving``: what may be subtracted. Their predictors are computed
+    again, and may come out in another bin or on another side of a kink than when they
+    were summed. So each counts as far from the kink as rounding lets it be, and one
+    that may be on either side counts against the first bin: the Hessian may keep, or
+    lose, the jump of its curvature (docs/radii.md, "Kinks").
+    """
+    term = kink_term(loss, theta=theta, leaving=leaving)
+    masses: Vector = block_sum(term, rows)[0]
     return masses
 
 
-def kink_term(loss: Loss, *, theta: Vector) -> Term:
+def kink_term(loss: Loss, *, theta: Vector, leaving: bool = False) -> Term:
     """Return the term of ``kink_masses``."""
+    width, size = theta.size // loss.outputs, norm(theta)
+    twice = 2.0 * (width + 2) * (UNIT_ROUNDOFF * size + UNDERFLOW / SMALLEST)
 
     def term(block: Rows) -> tuple[Vector]:
-        norms = block.norms()
-        distance = loss.kink_distance(block.y, predict(loss, block, theta=theta))
-        ratio = distance / np.where(norms > 0.0, norms, 1.0)
-        bins = np.searchsorted(KINK_EDGES, ratio, side="right") - 1
-        mass = block.weight * norms**2
-        counts = np.bincount(bins, weights=mass, minlength=KINK_EDGES.size)
-        return (np.asarray(counts, dtype=np.float64),)
+        norms, eta = block.norms(), predict(loss, block, theta=theta)
+        xp, edges = namespace(norms), beside(norms, KINK_EDGES)
+        unit = xp.where(norms > 0.0, norms, 1.0)
+        ratio, mass = loss.kink_distance(block.y, eta) / unit, block.weight * norms**2
+        if leaving:
+            steep = row_norms(loss.slope(block.y, eta).reshape(len(block), -1))
+            doubt = twice + 8.0 * UNIT_ROUNDOFF * steep / unit
+            mass = xp.where(ratio > doubt, mass, -mass)
+            ratio = xp.where(ratio > doubt, ratio * SAFETY + doubt, 0.0)
+        bins = xp.searchsorted(edges, ratio, side="right") - 1
+        return (xp.bincount(bins, weights=mass, minlength=len(edges)),)
 
     return term
 
@@ -407,37 +459,31 @@ def curvature_rows(loss: Loss, rows: Rows, *, theta: Vector) -> Matrix:
     return lifted.reshape(len(rows) * loss.outputs, -1)
 
 
-def curvature_rows_at_each(
-    loss: Loss, rows: Rows, *, thetas: Matrix
-) -> Iterator[Matrix]:
-    """Yield ``curvature_rows`` at each of several thetas."""
-    if loss.outputs > 1:
-        for theta in thetas:
-            yield curvature_rows(loss, rows, theta=theta)
-        return
-    etas = _predict_each(loss, rows, thetas=thetas)
-    labels = np.concatenate([rows.y] * len(etas))
-    curvature = loss.curvature(labels, _join(etas)).reshape(etas.shape)
-    X = rows.dense()
-    for root in np.sqrt(rows.weight * curvature):
-        yield X * root[:, None]
-
-
 def curvature_columns(loss: Loss, y: Vector, eta: Vector) -> Matrix:
     """Return the curvature of independent outputs, (n, k); (n, 1) if all are equal."""
-    diagonal = loss.curvature_parts(y, eta).diagonal.reshape(len(eta), -1)
+    diagonal = loss.curvature_parts(y, eta).diagonal
+    diagonal = diagonal[:, None] if diagonal.ndim == 1 else diagonal
     return diagonal[:, :1] if loss.equal_curvature else diagonal
 
 
 def _predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
     """Return the predictors at each theta, (a, n) or (a, n, k)."""
-    a, k = len(thetas), loss.outputs
+    a, k, xp = len(thetas), loss.outputs, namespace(rows.X)
+    thetas = beside(rows.X, thetas)
     if k == 1 and sparse.issparse(rows.X):
         return np.ascontiguousarray((rows.X @ thetas.T).T)
+    etas: Matrix
     if k == 1:
-        return np.ascontiguousarray(thetas @ rows.X.T)
-    columns = thetas.reshape(a, -1, k).transpose(1, 0, 2).reshape(-1, a * k)
-    return (rows.X @ columns).reshape(len(rows), a, k).transpose(1, 0, 2)
+        etas = thetas @ rows.X.T
+        return np.ascontiguousarray(etas) if xp is np else etas
+    columns = _swap(thetas.reshape(a, -1, k)).reshape(-1, a * k)
+    etas = _swap((rows.X @ columns).reshape(len(rows), a, k))
+    return etas
+
+
+def _swap(table: Any) -> Any:
+    """Return a table of three axes with the first two swapped."""
+    return namespace(table).permute_dims(table, (1, 0, 2))
 
 
 def _join(etas: Matrix) -> Vector:
@@ -448,11 +494,12 @@ def _join(etas: Matrix) -> Vector:
 def _lift_each(rows: Rows, slopes: Matrix) -> Matrix:
     """Return sum w x slope' for the slopes at each theta, flattened row by row."""
     if slopes.ndim == 2:
-        return np.asarray((transpose(rows.X) @ (slopes * rows.weight).T).T)
+        lifted: Matrix = (transpose(rows.X) @ (slopes * rows.weight).T).T
+        return lifted
     a, _, k = slopes.shape
-    table = (slopes * rows.weight[:, None]).transpose(1, 0, 2)
-    lifted = np.asarray(transpose(rows.X) @ table.reshape(len(rows), a * k))
-    return lifted.reshape(-1, a, k).transpose(1, 0, 2).reshape(a, -1)
+    table = _swap(slopes * rows.weight[:, None]).reshape(len(rows), a * k)
+    lifted = _swap((transpose(rows.X) @ table).reshape(-1, a, k)).reshape(a, -1)
+    return lifted
 
 
 def lift_slopes(rows: Rows, slope: Vector) -> Vector:
@@ -462,7 +509,8 @@ def lift_slopes(rows: Rows, slope: Vector) -> Vector:
     if sparse.issparse(rows.X):
         lifted: Vector = transpose(rows.X) @ weighted
     elif slope.ndim == 1:
-        lifted = weighted.dot(rows.X)
+        here = isinstance(rows.X, np.ndarray)
+        lifted = weighted.dot(rows.X) if here else weighted @ rows.X
     else:
         lifted = (weighted.T @ rows.X).T  # turned round, as in ``predict``
     return lifted.ravel()
@@ -473,7 +521,9 @@ def _lift_curvature(rows: Rows, curvature: Vector) -> Matrix:
     if curvature.ndim == 1:
         return _gram(rows, curvature)
     d, k = rows.X.shape[1], curvature.shape[1]
-    hessian = np.empty((d, k, d, k))
+    hessian: Matrix = namespace(curvature).empty(
+        (d, k, d, k), dtype=curvature.dtype, device=curvature.device
+    )
     for a in range(k):
         for b in range(a + 1):
             hessian[:, a, :, b] = _gram(rows, curvature[:, a, b])
@@ -489,10 +539,27 @@ def _gram(rows: Rows, factor: Vector) -> Matrix:
         scaled.data = scaled.data * np.repeat(scale, np.diff(scaled.indptr))
         return np.asarray((transpose(X) @ scaled).toarray())
     if not isinstance(X, np.ndarray):  # it would have to wait for the tests below
-        return X.weighted_gram(scale)
+        return gram_by_panels(X, scale)
     if (scale == 1.0).all():
         return X.T @ X
     if (scale >= 0.0).all():
         root = X * np.sqrt(scale)[:, None]
         return root.T @ root  # the same operand twice: NumPy calls dsyrk
     return X.T @ (X * scale[:, None])
+
+
+def gram_by_panels(X: Any, scale: Any, *, panel: int = PANEL) -> Any:
+    """Return X' diag(scale) X of an array on a device, by panels of columns.
+
+    What lies above the diagonal is copied from below: the product is symmetric.
+    """
+    xp, scaled, width = namespace(X), X * scale[:, None], int(X.shape[1])
+    product = xp.empty((width, width), dtype=X.dtype, device=X.device)
+    for begin in range(0, width, panel):
+        end = min(begin + panel, width)
+        part = X[:, begin:].T @ scaled[:, begin:end]
+        top = xp.tril(part[: end - begin])
+        product[begin:end, begin:end] = top + xp.tril(top, k=-1).T
+        product[end:, begin:end] = part[end - begin :]
+        product[begin:end, end:] = part[end - begin :].T
+    return product

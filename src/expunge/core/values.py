@@ -38,7 +38,17 @@ _STORED: dict[str, type] = {}
 
 
 def stored(kind: Class) -> Class:
-    """Mark a dataclass, or a document, as one that files may hold."""
+    """Mark a dataclass, or a document, as one that files may hold.
+
+    A file names it by its class alone, so that two classes of one name cannot both be
+    read. Import the module that defines a class before you load a file that holds it.
+    """
+    marked = _STORED.get(kind.__name__, kind)
+    if (marked.__module__, marked.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise InvalidInput(
+            f"a class {kind.__name__} of {marked.__module__} is marked as stored "
+            "already; give yours another name"
+        )
     _STORED[kind.__name__] = kind
     return kind
 
@@ -46,6 +56,18 @@ def stored(kind: Class) -> Class:
 def stored_kinds() -> Mapping[str, type]:
     """Return the classes that files may hold, by name."""
     return _STORED
+
+
+class Spelled:
+    """What knows its own canonical JSON, and keeps it."""
+
+    __slots__ = ("_text",)
+
+    _text: str
+
+    def to_json(self) -> str:
+        """Return the only spelling of this value."""
+        return self._text
 
 
 class Private:
@@ -91,10 +113,11 @@ def require_magnitude(name: str, value: float) -> None:
 def dumps(value: object) -> str:
     """Return the canonical JSON (RFC 8785) of mappings, sequences and plain values.
 
-    Bytes are written in hexadecimal. Raises InvalidInput for what has no spelling.
+    Bytes are written in hexadecimal, and what spells itself as it does. Raises
+    InvalidInput for what has no spelling.
     """
     try:
-        text = _spell(value)
+        text = spell(value)
         text.encode()
         return text
     except UnicodeEncodeError:
@@ -109,8 +132,8 @@ def dumps(value: object) -> str:
     raise InvalidInput(f"this cannot be written as canonical JSON: {reason}")
 
 
-def _spell(value: Any) -> str:
-    """Return the canonical JSON of a value.
+def spell(value: Any) -> str:
+    """Return the canonical JSON of a value that was checked, see ``dumps``.
 
     Python's own encoder of strings escapes what RFC 8785 does, and nothing else. The
     package of that name writes numbers, and refuses what is no JSON.
@@ -118,14 +141,20 @@ def _spell(value: Any) -> str:
     kind = type(value)
     if kind is str:
         return encode_basestring(value)
+    if kind is int and -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+        return str(value)
+    if kind is list or kind is tuple:
+        return f"[{','.join(map(spell, value))}]"
+    if isinstance(value, Spelled):
+        return value.to_json()
     if kind is dict or isinstance(value, Mapping):
         # Of ASCII the code units are the letters.
         plain = all(type(name) is str and name.isascii() for name in value)
         names = sorted(value) if plain else sorted(value, key=_utf16)
-        inner = [f"{encode_basestring(name)}:{_spell(value[name])}" for name in names]
+        inner = [f"{encode_basestring(name)}:{spell(value[name])}" for name in names]
         return f"{{{','.join(inner)}}}"
-    if kind is list or kind is tuple or isinstance(value, list | tuple):
-        return f"[{','.join(map(_spell, value))}]"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(spell, value))}]"
     if kind is bytes or isinstance(value, bytes):
         return f'"{value.hex()}"'
     if kind is float and 1e-4 <= abs(value) < 1e16:
@@ -147,26 +176,23 @@ def loads(text: str | bytes, name: str) -> dict[str, Any]:
     Integers beyond 2^53 - 1 come back as floats: only a float is spelled like that.
     """
     try:
-        found = json.loads(
-            text,
-            object_pairs_hook=refuse_duplicates,
-            parse_constant=_refuse_constant,
-            parse_int=_read_integer,
-        )
+        if not isinstance(text, str):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        fields = _STRICT.decode(text)
     except (ValueError, RecursionError) as error:
         # The error of the parser quotes positions, never the text.
         raise InvalidInput(f"{name}: not a JSON document: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise InvalidInput(f"{name}: the JSON must be an object with named fields")
-    return found
+    return fields
 
 
 def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a key given twice: readers would differ on which one counts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a field is given twice")
-    return found
+    return fields
 
 
 def _refuse_constant(name: str) -> float:
@@ -177,3 +203,10 @@ def _read_integer(text: str) -> int | float:
     """Return the number that digits spell: a float where an integer is refused."""
     real = float(text)
     return int(text) if abs(real) <= LARGEST_INTEGER else real
+
+
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=refuse_duplicates,
+    parse_constant=_refuse_constant,
+    parse_int=_read_integer,
+)

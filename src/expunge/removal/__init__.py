@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removal mechanisms: one protocol, six answers, one computed residual."""
+"""Removal mechanisms: one protocol, one algebra of sums, one computed residual."""
 
+from .jackknife import Jackknife
 from .matrix_free import MatrixFree
-from .mechanisms import Jackknife, Polish, Rescaled, Retrain
 from .newton import Newton
+from .retrain import Retrain
 from .state import Draft, Mechanism, State, measure_gradient, residual, state_size
+from .sums import Sums
 
 __all__ = [
     "Draft",
@@ -12,10 +14,9 @@ __all__ = [
     "MatrixFree",
     "Mechanism",
     "Newton",
-    "Polish",
-    "Rescaled",
     "Retrain",
     "State",
+    "Sums",
     "measure_gradient",
     "residual",
     "state_size",

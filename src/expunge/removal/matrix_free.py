@@ -31,28 +31,26 @@ without ridge), or nothing holds a free intercept (a loss with kinks), it cannot
 the rule keeps to matrices.
 """
 
-from dataclasses import dataclass, replace
-from functools import partial
-from math import isfinite
+from dataclasses import dataclass, field, replace
+from math import isfinite, sqrt
 from typing import ClassVar
 
+import numpy as np
 from scipy import sparse
 
-from ..core.arrays import SAFETY, norm, row_squares
+from ..core.arrays import SAFETY, norm
+from ..core.feature_map import FeatureMap
+from ..core.measurement import Point, measure
 from ..core.objective import Objective
 from ..core.rows import Rows, RowSource
-from ..core.solver import LARGEST_HESSIAN, hessian_bytes
-from ..core.sums import overview
-from ..core.values import stored
+from ..core.solver import LARGEST_HESSIAN, ShortCut, hessian_bytes, minimise_wide
+from ..core.sums import most_entries, norm_sums
+from ..core.values import NOT_STORED, stored
 from ..exceptions import InvalidInput
-from ..wide.measurement import Measurement, measure
-from ..wide.preconditioner import Near, ShortCut
-from ..wide.solver import minimise_wide, residual_norm
-from .changes import SignedRows, apply_rows, change_gradient
-from .mechanisms import measure_weight, require_rows
 from .newton import Newton
-from .state import Draft, Mechanism, State, initial_state, succeed
-from .summary import Summary, summarise_measured
+from .retrain import anchor_state, require_rows
+from .state import Cache, Draft, Mechanism, State
+from .sums import Magnitude, Sums
 
 SMALLEST_GRADIENT = 1e-9  # to which answers are solved where no budget says
 SMALL_BLOCK, SMALL_STATE = 1024, 2**28
@@ -63,135 +61,165 @@ MATRICES = 2  # a state's Hessian and inverse; its moment is one block more
 
 
 @stored
+@dataclass(frozen=True, repr=False, eq=False)
+class MatrixFreeCache(Cache):
+    """What leads to the next answer; never stored."""
+
+    short_cut: ShortCut | None = field(default=None, metadata=NOT_STORED)
+
+    def mapped(self, features: FeatureMap) -> "MatrixFreeCache":
+        """Return nothing: every request of other features reads the rows again."""
+        del features
+        return MatrixFreeCache()
+
+
+@stored
 @dataclass(frozen=True, slots=True)
-class MatrixFree:
+class MatrixFree(Mechanism):
     """Removal without matrices: passes over the rows where the last answer is too far.
 
     For models of many columns and outputs. It needs the rows, because nothing about
     such a model can be certified without them.
     """
 
-    name: ClassVar[str] = "matrix-free"
     needs_rows: ClassVar[bool] = True
-    matrix_free: ClassVar[bool] = True
+    keeps_matrices: ClassVar[bool] = False
 
-    def init(self, summary: Summary) -> State:
+    @property
+    def name(self) -> str:
+        """What certificates call it."""
+        return "matrix-free"
+
+    def init(self, state: State) -> State:
         """Keep the gradient at the anchor, and how predictors are curved there."""
-        state = initial_state(summary)
-        return state.replace(curvature=summary.curvature, lever=summary.lever)
-
-    def update(
-        self,
-        state: State,
-        removed: Rows | None = None,
-        *,
-        added: Rows | None = None,
-        spend: bool = False,
-    ) -> State:
-        """Change the gradient and the curvature."""
-        apply = partial(_apply, spend=spend)
-        return apply_rows(state, removed, added=added, apply=apply)
+        sums = state.sums.keeping(curvature=True)
+        return state.replace(sums=sums, cache=MatrixFreeCache())
 
     def step(
         self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
         """Return an answer whose gradient is at most ``enough``, and its state."""
-        here = stand_still(state)
+        here = self.answer_at_anchor(state)
         assert here.measured is not None
-        goal = enough if enough > 0.0 else SMALLEST_GRADIENT
+        goal = enough if enough > 0.0 else SMALLEST_GRADIENT * state.sums.weight
         if norm(here.measured) <= goal:
             return state, here
         rows = require_rows(state, remaining)
-        moved = _move(measure_weight(state, rows), rows, goal=goal)
-        return moved, stand_still(moved)
+        moved = _move(state.weighing(rows.total_weight), rows, goal=goal)
+        return moved, self.answer_at_anchor(moved)
 
-
-def _apply(state: State, change: SignedRows, *, spend: bool) -> State:
-    """Return the state after rows leave or come."""
-    after, unit = change_gradient(state, change), change.sign / state.anchor_weight
-    sums = overview(
-        state.objective.loss,
-        change.rows,
-        theta=state.anchor,
-        lever=state.lever is not None,
-    )
-    assert state.curvature is not None
-    lever = state.lever
-    if lever is not None and sums.lever is not None:
-        lever = lever + unit * sums.lever
-    largest = state.gram_norm
-    if change.sign > 0:  # it gains at most the trace of what comes
-        trace = float(change.rows.weight @ row_squares(change.rows.X))
-        largest = (largest + unit * trace) * SAFETY
-    after = after.replace(
-        n_updates=state.n_updates + 1,
-        curvature=state.curvature + unit * sums.curvature,
-        lever=lever,
-        gram_norm=largest,
-    )
-    return succeed(after, state, spend=spend)
-
-
-def stand_still(state: State) -> Draft:
-    """Return the anchor as the answer, with the gradient of the remaining rows."""
-    gradient, scale = state.smooth_gradient, state.scale
-    nearest = state.objective.nearest_subgradient(state.anchor, gradient / scale)
-    measured = gradient + scale * nearest
-    return Draft(state.anchor, scale * nearest, measured, measured)
+    def answer_at_anchor(self, state: State) -> Draft:
+        """Return the anchor as the answer, with the gradient of the remaining rows."""
+        gradient, scale = state.smooth_gradient, state.penalty_weight
+        nearest = state.objective.nearest_subgradient(state.anchor, gradient / scale)
+        measured = gradient + scale * nearest
+        return Draft(state.anchor, scale * nearest, measured, measured)
 
 
 def _move(state: State, rows: RowSource, *, goal: float) -> State:
     """Return the state anchored at a nearer answer, measured on the rows."""
-    objective, kept = state.objective.after(state.kept), state.kept
+    objective = state.objective.after(state.kept)
+    cut = _short_cut(state)
     at = _take_short_cut(state, rows, objective=objective)
     if at is None:
         at = measure(objective, rows, theta=state.anchor)
-    # G_U is kept times the objective of the remaining rows.
     solution = minimise_wide(
-        objective, rows, start=at, goal=goal / kept, short_cut=state.short_cut
+        objective, rows, start=at, goal=goal / rows.total_weight, short_cut=cut
     )
-    scales = replace(
-        state.scales,
-        square_norm=state.scales.square_norm / kept,
-        moment=state.scales.moment / kept,
-        weight=state.scales.weight / kept,
-    )
-    summary = summarise_measured(objective, rows, at=solution.at, scales=scales)
-    moved = MatrixFree().init(summary)
-    moved = moved.replace(
-        n_updates=state.n_updates + 1, gram_norm=state.gram_norm / kept
-    )
-    if solution.short_cut is state.short_cut:  # made from other rows, of other weight
-        return moved.replace(short_cut=state.short_cut)
+    moved = anchor_measured(objective, rows, at=solution.at, before=state.sums)
+    if solution.short_cut is cut:  # made from other rows
+        return moved.replace(cache=MatrixFreeCache(cut))
     return keep_short_cut(moved, solution.short_cut)
+
+
+def anchor_measured(
+    objective: Objective, rows: RowSource, *, at: Point, before: Sums | None
+) -> State:
+    """Return a state anchored at a measured point of rows, without a further pass.
+
+    ``before`` are sums over these rows, and perhaps more, at another point, whose sizes
+    still hold; without them the rows are read for their sizes.
+    """
+    seen, weight = at.seen, rows.total_weight
+    assert seen is not None
+    if before is None:
+        square, cube, longest = norm_sums(rows)
+        moment, gram, total = cube, square, weight
+        n_entries, roundings = float(most_entries(rows)), float(rows.n_additions)
+    else:
+        sizes = before.sizes
+        square, moment, longest = sizes.square_norm, sizes.moment, sizes.row_norm
+        gram, total, n_entries = sizes.gram, sizes.weight, sizes.n_entries
+        roundings = max(before.roundings, float(rows.n_additions)) + 1.0
+    # Bounds: of a sum of products by Cauchy and Schwarz, and of the Hessian's norm.
+    curvature = weight * float(np.trace(seen.curvature))
+    hessian = curvature * longest * longest
+    if isfinite(objective.loss.curvature_bound):
+        hessian = min(hessian, objective.loss.curvature_bound * square)
+    magnitude = Magnitude(
+        row_norm=longest,
+        slope=sqrt(seen.steepness * square) * SAFETY,
+        square_norm=square,
+        curvature=curvature,
+        hessian=hessian,
+        moment=moment,
+        gram=gram,
+        weight=total,
+        n_entries=n_entries,
+    )
+    sums = Sums(
+        loss=objective.loss,
+        theta=at.theta,
+        weight=weight,
+        n_rows=len(rows),
+        gradient=seen.gradient,
+        magnitude=magnitude,
+        roundings=roundings,
+        curvature=seen.curvature,
+        intercept_columns=seen.intercept_columns,
+    )
+    return anchor_state(objective, sums).replace(cache=MatrixFreeCache())
 
 
 def keep_short_cut(state: State, made: ShortCut | None) -> State:
     """Return the state with a short cut made from its rows, and what that tells."""
     if made is None:
         return state
-    known = min(state.gram_norm, made.largest_eigenvalue)
-    return state.replace(short_cut=made, gram_norm=known)
+    sizes = state.magnitude
+    gram = min(sizes.gram, made.largest_eigenvalue * state.sums.weight * SAFETY)
+    sums = state.sums.replace(magnitude=replace(sizes, gram=gram))
+    return state.replace(sums=sums, cache=MatrixFreeCache(made))
+
+
+def _short_cut(state: State) -> ShortCut | None:
+    return state.cache.short_cut if isinstance(state.cache, MatrixFreeCache) else None
 
 
 def _take_short_cut(
     state: State, rows: RowSource, *, objective: Objective
-) -> Measurement | None:
+) -> Point | None:
     """Return the measurement after a short cut; None if none leads nearer.
 
     A product with the Hessian costs as much as a measurement, so that from near the
     minimiser this is the cheapest step there is.
     """
-    if state.short_cut is None:
+    cut, sums = _short_cut(state), state.sums
+    if cut is None:
         return None
-    assert state.curvature is not None
-    gradient, kept = state.smooth_gradient / state.kept, state.kept
-    near = Near(state.anchor, gradient, state.curvature / kept)
-    at = measure(objective, rows, theta=state.short_cut.advance(objective, near))
-    before = stand_still(state).measured
+    assert sums.curvature is not None
+    weight = sums.weight
+    theta = cut.advance(
+        objective,
+        state.anchor,
+        gradient=state.smooth_gradient / weight,
+        curvature=sums.curvature / weight,
+    )
+    at = measure(objective, rows, theta=theta).with_subgradient(objective)
+    before = MatrixFree().answer_at_anchor(state).measured
     assert before is not None
     # Measuring the anchor again costs a pass, which a start a little off does not.
-    return at if residual_norm(objective, at) <= 3.0 * norm(before) / kept else None
+    nearer = at.residual <= 3.0 * norm(before) / weight
+    return at if nearer else None
 
 
 def choose_mechanism(objective: Objective, rows: RowSource) -> Mechanism:
@@ -203,22 +231,10 @@ def choose_mechanism(objective: Objective, rows: RowSource) -> Mechanism:
     long = n_rows >= LONG * block and not is_sparse
     small = block <= SMALL_BLOCK and size <= SMALL_STATE
     pays = small or (long and block <= LARGE_BLOCK and size <= LARGE_STATE)
-    return Newton() if pays or not _can_certify(objective) else MatrixFree()
-
-
-def mechanism_name(mechanism: Mechanism) -> str:
-    """Return what certificates call a mechanism."""
-    return str(getattr(mechanism, "name", type(mechanism).__name__.lower()))
-
-
-def settle_mechanism(
-    given: Mechanism | None, objective: Objective, *, rows: RowSource
-) -> tuple[Mechanism, str]:
-    """Return the mechanism given, or the rule's own, and what certificates call it."""
-    if given is not None:
-        return given, mechanism_name(given)
-    chosen = choose_mechanism(objective, rows)
-    return chosen, mechanism_name(chosen) + AUTO
+    # Without matrices the penalty must hold each coefficient, the loss an intercept.
+    held = not objective.n_free or isfinite(objective.loss.self_concordance)
+    certifiable = objective.quadratic > 0.0 and held
+    return Newton() if pays or not certifiable else MatrixFree()
 
 
 def require_matrices(objective: Objective, n_columns: int) -> None:
@@ -231,9 +247,3 @@ def require_matrices(objective: Objective, n_columns: int) -> None:
             f"would take {size / 1e9:.1f} GB (the limit is {LARGEST_HESSIAN / 1e9:.1f} "
             "GB); set keep_data=True, or reduce the features"
         )
-
-
-def _can_certify(objective: Objective) -> bool:
-    """Whether the penalty holds every coefficient, and the loss a free intercept."""
-    held = not objective.n_free or isfinite(objective.loss.self_concordance)
-    return objective.quadratic > 0.0 and held

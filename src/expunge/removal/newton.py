@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Newton removal: one step with the Hessian of the rows as they are, kept exactly.
 
-    H_U s = -c_U,    or the prox of f alpha kink in the norm of H_U.
+    H_U s = -c_U,    or the prox of P alpha kink in the norm of H_U.
 
 Removed rows are subtracted from H_U and added ones are added; under "mean" scaling
 H_U also loses, or gains, a multiple of the identity, which no low-rank formula covers.
@@ -11,52 +11,73 @@ instead of O(d^3) a request.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
 
-from ..core.arrays import Vector, norm
-from ..core.linalg import NOT_IN_TRAINING_DATA, CgSolution, conjugate_gradients
-from ..core.objective import add_quadratic
+from ..core.arrays import Matrix, Vector, catch_lapack_errors, norm
+from ..core.feature_map import FeatureMap
+from ..core.linalg import (
+    NOT_IN_TRAINING_DATA,
+    CgSolution,
+    Operator,
+    Symmetric,
+    conjugate_gradients,
+)
 from ..core.prox import Minimum
-from ..core.rows import Rows, RowSource
-from ..core.solver import Model
+from ..core.rows import RowSource
+from ..core.solver import StepRule, smooth_step
 from ..core.values import stored
 from ..exceptions import NotPositiveDefinite
-from .changes import (
-    SignedRows,
-    apply_rows,
-    change_gradient,
-    change_matrices,
-    gram_product,
-    is_small_batch,
-    scaled_rows,
-    woodbury_rows,
-)
 from .state import (
+    Cache,
     Draft,
+    Mechanism,
     State,
-    initial_state,
     invert,
-    keep_sums,
-    kink_model,
+    kink_step,
     make_answer,
     make_draft,
     smooth_minimum,
-    succeed,
 )
-from .summary import Summary
+from .sums import Sums
 
 # Beyond this many refinements conjugate gradients take over, and beyond this many steps
 # of theirs a fresh factor is cheaper.
 REFINEMENTS = 4
 CG_STEPS = 20
+# A leverage this close to one leaves the updated inverse without digits.
+LEVERAGE_MARGIN = 1e-6
+
+
+@stored
+@dataclass(frozen=True, repr=False, eq=False)
+class NewtonCache(Cache):
+    """An updated inverse of H_U, and about the residual of the last answer.
+
+    ``inverse`` is None where a kink asks for a prox, which needs no preconditioner, and
+    ``last_residual`` where nobody knows. Both only say where to go.
+    """
+
+    inverse: Symmetric | None = None
+    last_residual: Vector | None = None
+
+    @property
+    def preconditioner(self) -> Symmetric | None:
+        """About the inverse of H_U."""
+        return self.inverse
+
+    def mapped(self, features: FeatureMap) -> "NewtonCache":
+        """Return S P S', and no residual: it was another model's."""
+        if self.inverse is None:
+            return self
+        return NewtonCache(features.map_inverse(self.inverse))
 
 
 @stored
 @dataclass(frozen=True, slots=True)
-class Newton:
+class Newton(Mechanism):
     """Newton removal (the paper's TA), smooth and proximal.
 
     Parameters
@@ -66,28 +87,42 @@ class Newton:
     """
 
     certified: bool = True
-    needs_rows: ClassVar[bool] = False
     follows_features: ClassVar[bool] = True
 
-    def init(self, summary: Summary) -> State:
+    def init(self, state: State) -> State:
         """Keep the Hessian, and its inverse as the first preconditioner."""
-        state = keep_sums(initial_state(summary), summary, moment=self.certified)
-        if summary.objective.smooth:
-            H = add_quadratic(summary.objective, summary.loss_hessian)
-            state = state.replace(inverse=invert(H))
-        return state
+        inverse = None
+        if state.objective.smooth:
+            inverse = invert(state.smooth_hessian())
+        sums = state.sums.keeping(hessian=True, moment=self.certified)
+        return state.replace(sums=sums, cache=NewtonCache(inverse))
 
-    def update(
-        self,
-        state: State,
-        removed: Rows | None = None,
-        *,
-        added: Rows | None = None,
-        spend: bool = False,
+    def apply(
+        self, state: State, change: Sums, *, leaving: bool, overwrite: bool
     ) -> State:
         """Change gradient and Hessian; carry the preconditioner along."""
-        apply = partial(_apply, spend=spend)
-        return apply_rows(state, removed, added=added, apply=apply)
+        cache, sign = newton_cache(state), -1.0 if leaving else 1.0
+        combine = state.sums.minus if leaving else state.sums.plus
+        if cache.inverse is None:  # a kink: the prox needs no preconditioner
+            return state.replace(sums=combine(change, overwrite=overwrite))
+        Z = None if change.few is None else change.few.hessian
+        V = None if Z is None else woodbury_rows(cache.inverse, Z, sign=sign)
+        if Z is None or V is None:
+            # A fresh factor may not exist: the old state stays whole until then.
+            return refresh_preconditioner(state.replace(sums=combine(change)))
+        last_residual = cache.last_residual
+        if last_residual is not None:
+            # What the change makes of the last answer's residual, without a product.
+            last_residual = last_residual + sign * (
+                change.gradient + gram_product(Z, state.last - state.anchor)
+            )
+            if state.objective.scaling == "mean":
+                last_residual += state.objective.quadratic_gradient(
+                    state.last, scale=sign * change.weight
+                )
+        sums = combine(change, overwrite=overwrite)
+        inverse = cache.inverse.update(-sign, V, overwrite=overwrite)
+        return state.replace(sums=sums, cache=NewtonCache(inverse, last_residual))
 
     def step(
         self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
@@ -97,50 +132,25 @@ class Newton:
         if state.objective.smooth:
             refined = _refine(state, enough) if enough > 0.0 else None
             if refined is not None:
-                return state.answered(refined.theta, refined.residual), refined
+                cache = replace(newton_cache(state), last_residual=refined.residual)
+                return state.replace(last=refined.theta, cache=cache), refined
             solved = _solve(
                 state, state.smooth_gradient, start=state.anchor - state.last
             )
             if not solved.converged:
                 state = refresh_preconditioner(state)
                 solved = _solve(state, state.smooth_gradient, start=solved.x)
-            return make_answer(state, smooth_minimum(state.anchor - solved.x))
-        return make_answer(
-            state, self.model(state)(state.anchor, state.smooth_gradient)
-        )
-
-    def model(self, state: State) -> Model:
-        """Return the quadratic model: H_U, the Hessian of the remaining rows."""
-        if not state.objective.smooth:
-            return kink_model(state, state.smooth_hessian())
-
-        def argmin(theta: Vector, gradient: Vector) -> Minimum:
-            solved = _solve(state, gradient, start=np.zeros_like(gradient))
-            return smooth_minimum(theta - solved.x)
-
-        return argmin
+            cache = NewtonCache(newton_cache(state).inverse)
+            minimum = smooth_minimum(state.anchor - solved.x)
+            return make_answer(state.replace(cache=cache), minimum)
+        step = kink_step(state, state.smooth_hessian())
+        return make_answer(state, step(state.anchor, state.smooth_gradient))
 
 
-def _apply(state: State, change: SignedRows, *, spend: bool) -> State:
-    """Return the state after rows leave or come."""
-    rows, sign = change.rows, change.sign
-    after = change_gradient(state, change)
-    if state.inverse is None:  # a kink: the prox needs no preconditioner
-        after = change_matrices(after, change, spend=spend)
-        return succeed(after, state, spend=spend)
-    Z = scaled_rows(state, rows) if is_small_batch(state, rows) else None
-    V = None if Z is None else woodbury_rows(state.inverse, Z, sign=sign)
-    if V is None:  # a fresh factor may not exist: keep the old state until then
-        after = change_matrices(after, change, spend=False)
-        after = refresh_preconditioner(after.answered(state.last))
-    else:
-        assert Z is not None
-        curved = sign * gram_product(Z, state.last - state.anchor)
-        unsolved = _carry_residual(state, after, curved=curved)
-        after = change_matrices(after, change, spend=spend, Z=Z)
-        inverse = state.inverse.update(-float(sign), V, spend=spend)
-        after = after.replace(inverse=inverse, unsolved=unsolved)
-    return succeed(after, state, spend=spend)
+def newton_cache(state: State) -> NewtonCache:
+    """Return what a state keeps for Newton."""
+    assert isinstance(state.cache, NewtonCache)
+    return state.cache
 
 
 def refresh_preconditioner(state: State) -> State:
@@ -149,24 +159,25 @@ def refresh_preconditioner(state: State) -> State:
         inverse = invert(state.smooth_hessian())
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(NOT_IN_TRAINING_DATA) from error
-    return state.replace(inverse=inverse)
+    return state.replace(cache=NewtonCache(inverse))
 
 
 def _refine(state: State, enough: float) -> Draft | None:
     """Return an answer with a residual of at most ``enough``; None if that takes long.
 
-    s <- s - w P q(s), each residual q computed from H_U. The preconditioner P was made
-    with f = 1, or with f as it was when P was made again: the eigenvalues of P H_U lie
-    between f and 1, so that w = 2 / (1 + f) shrinks q by |1 - f| / (1 + f), measured in
-    the norm of P.
+    s <- s - w B q(s), each residual q computed from H_U. The preconditioner B was made
+    when P had its value at the anchor, or when B was made again. With f = P / that,
+    the eigenvalues of B H_U lie between f and 1, so that w = 2 / (1 + f) shrinks q by
+    |1 - f| / (1 + f), measured in the norm of B.
     """
-    inverse, gradient = state.inverse, state.smooth_gradient
-    assert inverse is not None
-    product, length = state.hessian_operator(), 2.0 / (1.0 + state.scale)
+    cache, gradient = newton_cache(state), state.smooth_gradient
+    assert cache.inverse is not None
+    product = state.hessian_operator()
+    length = 2.0 / (1.0 + state.penalty_weight / state.anchor_weight)
     s = state.last - state.anchor
-    q = gradient + product(s) if state.unsolved is None else state.unsolved
+    q = gradient + product(s) if cache.last_residual is None else cache.last_residual
     for _ in range(REFINEMENTS):
-        s = s - length * (inverse @ q)
+        s = s - length * (cache.inverse @ q)
         q = gradient + product(s)
         if norm(q) <= enough:
             draft = make_draft(smooth_minimum(state.anchor + s))
@@ -174,28 +185,83 @@ def _refine(state: State, enough: float) -> Draft | None:
     return None
 
 
-def _carry_residual(before: State, after: State, *, curved: Vector) -> Vector | None:
-    """Return the residual of the last answer after a change; None if unknown.
-
-    Found from the one before, without a product; ``curved`` is what the changed rows'
-    Hessian makes of the last step. It only says where to go: the residual
-    of every answer is computed from H_U.
-    """
-    if before.unsolved is None:
-        return None
-    pull = before.objective.quadratic_gradient(before.last)
-    change = after.gradient - before.gradient + (after.scale - before.scale) * pull
-    return before.unsolved + change + curved
-
-
 def _solve(state: State, right: Vector, *, start: Vector) -> CgSolution:
     """Solve H_U x = right down to rounding, or return that it took too long."""
-    inverse = state.inverse
+    inverse = state.preconditioner
     assert inverse is not None
-    return conjugate_gradients(
+    solved = conjugate_gradients(
         state.hessian_operator(),
         right,
         precondition=inverse.__matmul__,
         start=start,
         max_steps=CG_STEPS,
     )
+    if solved.flat is not None:
+        raise NotPositiveDefinite(NOT_IN_TRAINING_DATA)
+    return solved
+
+
+def hessian_step(state: State) -> StepRule:
+    """Return the step by H_U, which the state must keep, from any point."""
+    if not state.objective.smooth:
+        return kink_step(state, state.smooth_hessian())
+    assert state.preconditioner is not None
+    product, precondition = state.hessian_operator(), state.preconditioner.__matmul__
+    H = Operator(product, precondition, enough=lambda _: 0.0, max_steps=CG_STEPS)
+    return smooth_step(H)
+
+
+def chord(state: State) -> StepRule | None:
+    """Return the step by H_U for the mean over the rows, if a state keeps H_U."""
+    if state.sums.hessian is None:
+        return None
+    step, weight = hessian_step(state), state.sums.weight
+
+    def argmin(theta: Vector, gradient: Vector) -> Minimum:
+        minimum = step(theta, weight * gradient)
+        return Minimum(minimum.x, minimum.subgradient / weight)
+
+    return argmin
+
+
+def gram_product(Z: Matrix, v: Vector) -> Vector:
+    """Return Z'Z v for rows as ``update`` takes them."""
+    if Z.ndim == 2:
+        image: Vector = Z.T @ (Z @ v)
+        return image
+    parts = v.reshape(Z.shape[2], -1)
+    if len(Z) == 1:
+        return np.asarray(Z[0].T @ (Z[0] @ parts)).ravel()
+    along = Z @ parts.T[:, :, None]
+    images = Z.transpose(0, 2, 1) @ along
+    return np.asarray(images[:, :, 0].T).ravel()
+
+
+def woodbury_rows(inverse: Symmetric, Z: Matrix, *, sign: float) -> Matrix | None:
+    """Return V with (A + sign Z'Z)^-1 = A^-1 - sign V'V, by Woodbury's identity.
+
+    None where rows leave and a leverage is too near one, or beyond: the caller factors
+    again.
+    """
+    if Z.ndim == 2:
+        return _woodbury_block(inverse, Z, sign=sign)
+    found = np.empty_like(Z)
+    for index, block in enumerate(inverse.blocks):
+        rows = _woodbury_block(block, Z[index], sign=sign)
+        if rows is None:
+            return None
+        found[index] = rows
+    return found
+
+
+def _woodbury_block(inverse: Symmetric, Z: Matrix, *, sign: float) -> Matrix | None:
+    if len(Z) == 1:
+        image = inverse @ Z[0]
+        left = 1.0 + sign * float(Z[0] @ image)
+        return None if left <= LEVERAGE_MARGIN else image[None, :] / sqrt(left)
+    images = inverse @ Z.T
+    with catch_lapack_errors():
+        values, vectors = np.linalg.eigh(np.eye(len(Z)) + sign * (Z @ images))
+    if values[0] <= LEVERAGE_MARGIN:
+        return None
+    return np.ascontiguousarray((vectors / np.sqrt(values)).T @ images.T)

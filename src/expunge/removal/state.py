@@ -1,49 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""State and draft: what a removal keeps, what it answers, and what mechanisms share.
 
-Let S be the rows at the anchor theta_hat, W0 their weight, and U what changed since:
-rows that left, and rows that came. With S\U for the rows as they are now, let kept =
-W_{S\U}/W0, above one where more came than left, and f = kept under "mean" scaling or 1
-under "sum". A request minimises
+Let theta_hat be the anchor and S\U the rows as they are now: those at the anchor, less
+what left since, with what came. A request minimises
 
-    G_U(theta) = (1/W0) sum_{S\U} w_i loss_i(theta) + f quadratic + f alpha kink .
+    G_U(theta) = sum_{S\U} w_i loss_i(theta) + P (quadratic + alpha kink),
 
-A ``State`` holds the derivatives of G_U at the anchor: d- and d x d-sized arrays that
-rows are subtracted from and added to (``changes``), never rows. A ``Draft`` is the
+P the weight of S\U under "mean" scaling and that of the anchor under "sum".
+
+A ``State`` holds the ``Sums`` of S\U at the anchor, and beside them what a mechanism
+keeps for itself, its cache, on which nothing sound may rest. A ``Draft`` is the
 noise-free answer. Both are private: their reprs show no figure, and neither may leave
 the process.
 
 A ``Mechanism`` turns one into the other:
 
-    state = mechanism.init(summary)             # all that depends on the fit alone
+    state = mechanism.init(state)               # all that depends on the fit alone
     state = mechanism.update(state, removed)    # cheap, without training rows
     state = mechanism.update(state, added=rows) # or both in one change
     state, draft = mechanism.step(state)        # read the model
 
-Updates commute, and a batch equals a stream, because a state is a sum. ``step`` looks
-at the sums, not at earlier answers, so you may call it as often as you like.
+Updates commute, and a batch equals a stream, because sums are. ``step`` looks at the
+sums, not at earlier answers, so you may call it as often as you like.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from math import inf
-from typing import NoReturn, Protocol
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
-from ..core.arrays import Matrix, Vector, norm
-from ..core.blocks import Blocks, SymmetricMatrix
+from ..core.arrays import Vector, norm
 from ..core.feature_map import FeatureMap
 from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
 from ..core.objective import Objective, add_quadratic
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource, block_sums
-from ..core.solver import Model, proximal_model, scaled_kink
+from ..core.solver import StepRule, proximal_step, scaled_kink
 from ..core.sums import Term, loss_slopes, move_term, slope_term
 from ..core.values import LARGEST, NOT_STORED, Private, replace_fields, stored
-from ..exceptions import InvalidInput, NotPositiveDefinite, Unsupported
-from ..wide.preconditioner import ShortCut
-from .summary import Scales, Summary
+from ..exceptions import CannotRemove, InvalidInput, NotPositiveDefinite
+from .sums import Magnitude, Sums
 
 # A prox that leaves more than this of the gradient has no minimum to find.
 UNSETTLED = 1e-6
@@ -51,94 +48,81 @@ UNSETTLED = 1e-6
 LARGEST_ANSWER = LARGEST**3
 
 
+class Cache(Private):
+    """What a mechanism keeps beside the sums; no bound may rest on it."""
+
+    @property
+    def preconditioner(self) -> Symmetric | None:
+        """About the inverse of H_U, if it is at hand."""
+        return None
+
+    def mapped(self, features: FeatureMap) -> "Cache":
+        """Return what is kept for features that changed since the anchor."""
+        raise NotImplementedError
+
+
 @stored
 @dataclass(frozen=True, repr=False, eq=False)
 class State(Private):
-    """Derivatives of the leave-U-out objective at the anchor.
+    r"""The sums over the rows as they are, at the anchor.
 
     Attributes
     ----------
     objective
-        The objective that the anchor minimises on its rows.
-    anchor
-        theta_hat, (d k,).
-    gradient
-        (1/W0) sum over the remaining rows of w grad loss, at the anchor.
-    pull
-        Gradient of the objective's quadratic at the anchor.
-    anchor_weight, weight, n_rows
-        W0; weight and number of the rows that remain.
-    last, unsolved
-        The last answer, where the next proximal step or iteration starts, and about its
-        residual after what changed since; None if nobody knows.
-    hessian
-        Hessian of the loss over the remaining rows, if the mechanism needs it.
-    moment
-        (1/W0) sum over the remaining rows of w |x| x x', for certificates.
-    inverse
-        H^-1 as it was at the anchor, or Newton's preconditioner.
-    metric
-        H as it was at the anchor: the norm of a proximal step.
-    kinks
-        The remaining rows' mass near jumps of the curvature, for certificates.
-    scales, n_updates
-        What bounds the rounding of these sums: the sizes of all that was ever summed,
-        and how often they were updated.
-    tilted
-        Rescaled's own version of ``gradient``.
-    curvature, lever, gram_norm, short_cut
-        What ``MatrixFree`` keeps instead of matrices: sums over the remaining rows as a
-        ``Measurement`` has them, in units of W0; a bound on the largest eigenvalue of
-        (1/W0) sum w x x' over the penalised columns; what leads to the next answer.
+        What the anchor minimises on its rows.
+    sums
+        Over S\U, at the anchor.
+    anchor_weight
+        The weight of the rows at the anchor.
+    last
+        The last answer, where the next proximal step or iteration starts.
+    cache
+        What the mechanism keeps beside the sums; None before ``init``.
     features, offset
-        Where the features are not those of the sums: how they follow from them, and
-        A anchor less the anchor of the sums. ``moment`` and ``kinks`` stay as they
-        are then. None in a state that rows are subtracted from or added to.
+        Where the features are not those of the anchor: how they follow from them, and
+        A anchor less the anchor there. The sums' moment and kinks are those of the
+        anchor's features then. None in a state that rows are subtracted from or added
+        to.
     """
 
     objective: Objective
-    anchor: Vector
-    gradient: Vector
-    pull: Vector
+    sums: Sums
     anchor_weight: float
-    weight: float
-    n_rows: int
-    scales: Scales
     last: Vector
-    hessian: SymmetricMatrix | None = None
-    moment: Symmetric | None = None
-    inverse: SymmetricMatrix | None = None
-    metric: SymmetricMatrix | None = None
-    tilted: Vector | None = None
-    kinks: Vector | None = None
-    n_updates: int = 0
-    unsolved: Vector | None = None
-    curvature: Matrix | None = None
-    lever: Matrix | None = None
-    gram_norm: float = inf
-    short_cut: ShortCut | None = field(default=None, metadata=NOT_STORED)
+    cache: Cache | None
     features: FeatureMap | None = field(default=None, metadata=NOT_STORED)
     offset: Vector | None = field(default=None, metadata=NOT_STORED)
 
     replace = replace_fields
 
-    def answered(self, theta: Vector, residual: Vector | None = None) -> "State":
-        """Return the state with an answer, and its residual if that is known."""
-        return self.replace(last=theta, unsolved=residual)
-
     def __getattr__(self, name: str) -> NoReturn:
-        # Only reached for what is missing: a field emptied by ``succeed``.
-        if name in _FIELDS:
+        # Only reached for what is missing: a field emptied by ``update``.
+        if name in State.__dataclass_fields__:
             raise InvalidInput(
-                "this state was spent by an update: go on with the state that the "
-                "update returned"
+                "this state was overwritten by an update: go on with the state that "
+                "the update returned"
             )
         raise AttributeError(name)
 
     @property
-    def stretch(self) -> float:
+    def anchor(self) -> Vector:
+        """theta_hat: where the sums are taken."""
+        return self.sums.theta
+
+    @property
+    def magnitude(self) -> Magnitude:
+        """The sizes of all that was ever summed."""
+        return self.sums.sizes
+
+    @property
+    def preconditioner(self) -> Symmetric | None:
+        """About the inverse of H_U, if the mechanism has it at hand."""
+        return None if self.cache is None else self.cache.preconditioner
+
+    @property
+    def row_growth(self) -> float:
         """kappa: how much longer a row may be than the row that was summed."""
-        return 1.0 if self.features is None else self.features.stretch
+        return 1.0 if self.features is None else self.features.row_growth
 
     def lift(self, s: Vector) -> Vector:
         """Return a step from the anchor as one of the features that were summed."""
@@ -156,12 +140,13 @@ class State(Private):
     @property
     def kept(self) -> float:
         """The present weight over the anchor's; above one where more came than left."""
-        return self.weight / self.anchor_weight
+        return self.sums.weight / self.anchor_weight
 
     @property
-    def scale(self) -> float:
-        """f: the factor of quadratic and kink in G_U."""
-        return self.objective.scale(self.kept)
+    def penalty_weight(self) -> float:
+        """P: the factor of quadratic and kink in G_U."""
+        mean = self.objective.scaling == "mean"
+        return self.sums.weight if mean else self.anchor_weight
 
     @property
     def smooth_gradient(self) -> Vector:
@@ -169,24 +154,22 @@ class State(Private):
 
         The solver's residual is in it; it is never assumed to be zero.
         """
-        return self.gradient + self.scale * self.pull
+        sums = self.sums
+        quadratic = self.objective.quadratic_gradient(
+            sums.theta, scale=self.penalty_weight
+        )
+        quadratic += sums.gradient
+        return quadratic
 
-    def smooth_hessian(self) -> SymmetricMatrix:
+    def smooth_hessian(self) -> Symmetric:
         """Return H_U: the Hessian of the smooth part of G_U at the anchor."""
-        return add_quadratic(self.objective, self.loss_hessian, scale=self.scale)
-
-    @property
-    def loss_hessian(self) -> SymmetricMatrix:
-        """The loss's part of H_U, which this state must have kept."""
-        if self.hessian is None:
-            raise Unsupported(
-                "this state keeps no Hessian; use a mechanism with certified=True"
-            )
-        return self.hessian
+        hessian = self.sums.loss_hessian
+        return add_quadratic(self.objective, hessian, scale=self.penalty_weight)
 
     def hessian_operator(self) -> Callable[[Vector], Vector]:
         """Return the map s -> H_U s, without forming H_U."""
-        hessian, objective, scale = self.loss_hessian, self.objective, self.scale
+        hessian, objective = self.sums.loss_hessian, self.objective
+        scale = self.penalty_weight
 
         def product(s: Vector) -> Vector:
             image: Vector = hessian @ s
@@ -195,22 +178,9 @@ class State(Private):
 
         return product
 
-
-_FIELDS = frozenset(each.name for each in fields(State))
-# Defaults belong to the constructor alone: what is emptied must be missing.
-for _name in _FIELDS & vars(State).keys():
-    delattr(State, _name)
-
-
-def succeed(new: State, old: State, *, spend: bool) -> State:
-    """Return the new state; empty the old one if its matrices were overwritten.
-
-    The one place that reaches into a frozen value: a caller who spends a state has
-    given it up, and a later use must fail rather than mix old and new.
-    """
-    if spend:
-        vars(old).clear()
-    return new
+    def weighing(self, weight: float) -> "State":
+        """Return the state with the weight of its rows, known exactly."""
+        return self.replace(sums=self.sums.replace(weight=weight))
 
 
 @stored
@@ -223,7 +193,7 @@ class Draft(Private):
     theta
         The parameters, (d k,).
     subgradient
-        A subgradient of f alpha kink at theta; zero if smooth.
+        A subgradient of P alpha kink at theta; zero if smooth.
     measured
         The gradient of G_U (kink included) at theta when the remaining rows were
         looked at; None when only the state was.
@@ -241,15 +211,36 @@ class Draft(Private):
     moved: tuple[Vector, float] | None = field(default=None, metadata=NOT_STORED)
 
 
-class Mechanism(Protocol):
-    """A way to answer a request; see the module docstring."""
+class Mechanism:
+    """A way to answer a request; see the module docstring.
+
+    Attributes
+    ----------
+    needs_rows
+        Whether ``step`` looks at the remaining rows.
+    keeps_matrices
+        Whether models are solved and summed with a Hessian, which this keeps or steps
+        by; False for what is solved by passes over the rows alone.
+    retrains
+        Whether the answer is a fit to the remaining rows.
+    follows_features
+        Whether its cache can follow features that change, without rows.
+    """
+
+    __slots__ = ()
+    needs_rows: ClassVar[bool] = False
+    keeps_matrices: ClassVar[bool] = True
+    retrains: ClassVar[bool] = False
+    follows_features: ClassVar[bool] = False
 
     @property
-    def needs_rows(self) -> bool:
-        """Whether ``step`` looks at the remaining rows."""
+    def name(self) -> str:
+        """What certificates call it."""
+        return type(self).__name__.lower()
 
-    def init(self, summary: Summary) -> State:
-        """Return the state with nobody removed."""
+    def init(self, state: State) -> State:
+        """Return the state with nobody removed, with a cache, in memory of its own."""
+        raise NotImplementedError
 
     def update(
         self,
@@ -257,13 +248,50 @@ class Mechanism(Protocol):
         removed: Rows | None = None,
         *,
         added: Rows | None = None,
-        spend: bool = False,
+        overwrite: bool = False,
     ) -> State:
         """Return the state without some rows and with others; raise if that is bad.
 
-        The old state stays as it is. With ``spend`` its matrices may be overwritten and
-        it is emptied: what it knew of the removed rows is gone, and using it raises.
+        Rows that come are added first: the Hessian then stays positive definite on the
+        way, and the last row of a model can be replaced. The old state stays as it is.
+        With ``overwrite`` its matrices may be used up and it is emptied: what it knew
+        of the removed rows is gone, and using it raises.
         """
+        width = state.anchor.size // state.objective.loss.outputs
+        for rows, leaving in ((added, False), (removed, True)):
+            if rows is None or not len(rows):
+                continue
+            if rows.n_columns != width:
+                raise InvalidInput(
+                    f"the rows to {'remove' if leaving else 'add'} have "
+                    f"{rows.n_columns} columns (intercept included); the model has "
+                    f"{width}"
+                )
+            change = state.sums.over(rows, leaving=leaving)
+            if leaving:
+                require_rest(state, change)
+            before = state
+            state = self.apply(before, change, leaving=leaving, overwrite=overwrite)
+            if overwrite:
+                # Nothing else reaches into a frozen value: a caller that overwrites a
+                # state gave it up, and must not mix old and new.
+                vars(before).clear()
+        return state
+
+    def apply(
+        self, state: State, change: Sums, *, leaving: bool, overwrite: bool
+    ) -> State:
+        """Return the state after rows with these sums leave or come.
+
+        What is kept beside the sums stays as it was.
+        """
+        combine = state.sums.minus if leaving else state.sums.plus
+        return state.replace(sums=combine(change, overwrite=overwrite))
+
+    def answer_at_anchor(self, state: State) -> Draft | None:
+        """Return the anchor as the answer, if its gradient is kept; None if not."""
+        del state
+        return None
 
     def step(
         self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
@@ -272,15 +300,24 @@ class Mechanism(Protocol):
 
         A residual below ``enough`` need not be reduced any further.
         """
+        raise NotImplementedError
 
 
-def is_matrix_free(mechanism: Mechanism) -> bool:
-    """Return whether a mechanism keeps the gradient at its answer, and no matrix."""
-    return getattr(mechanism, "matrix_free", False)
+def require_rest(state: State, leaving: Sums) -> None:
+    """Raise CannotRemove if rows that leave cannot all have been there, and some stay.
+
+    Weights that sum to the rest up to rounding leave no weight to fit.
+    """
+    sums, least = state.sums, 1e-12 * state.magnitude.weight
+    if sums.n_rows <= leaving.n_rows or sums.weight - leaving.weight <= least:
+        raise CannotRemove(
+            "these rows cannot be removed: no row with weight would be left, and a "
+            "model needs at least one; delete the model instead"
+        )
 
 
 def residual(state: State, draft: Draft) -> Vector:
-    """Return q(s) = c_U + H_U s + f alpha nu for s = theta - anchor.
+    """Return q(s) = c_U + H_U s + P alpha nu for s = theta - anchor.
 
     The gradient of G_U at the draft is q(s) plus a third-order term, whatever
     mechanism made the step and however inexactly. Computed, never assumed.
@@ -297,109 +334,51 @@ def measure_gradient(state: State, draft: Draft, *, remaining: RowSource) -> Dra
     Rows that are not in memory are read once for that and for what radii ask next: how
     far the step from the anchor moves their predictors.
     """
-    loss, moved = state.objective.loss, None
+    objective, moved = state.objective, None
     if remaining.keeps_terms or state.features is not None:
-        slopes = loss_slopes(loss, remaining, theta=draft.theta)
+        slopes = loss_slopes(objective.loss, remaining, theta=draft.theta)
     else:
         step = draft.theta - state.anchor
         terms: list[Term] = [
-            slope_term(loss, theta=draft.theta),
-            move_term(loss, step=step),
+            slope_term(objective.loss, theta=draft.theta),
+            move_term(objective.loss, step=step),
         ]
         (slopes,), (largest,) = block_sums(terms, remaining)
         moved = step, largest.value
-    quadratic = state.scale * state.objective.quadratic_gradient(draft.theta)
-    gradient = slopes / state.anchor_weight + quadratic
-    return replace(draft, measured=gradient + draft.subgradient, moved=moved)
+    quadratic = objective.quadratic_gradient(draft.theta, scale=state.penalty_weight)
+    return replace(draft, measured=slopes + quadratic + draft.subgradient, moved=moved)
 
 
 def state_size(state: State) -> int:
     """Return how many float64 numbers the arrays of a state hold."""
-    parts = vars(state).values()
-    kinds = np.ndarray | Symmetric | Blocks
-    arrays = (part for part in parts if isinstance(part, kinds))
+    cache = () if state.cache is None else vars(state.cache).values()
+    parts = [*vars(state).values(), *vars(state.sums).values(), *cache]
+    arrays = (part for part in parts if isinstance(part, np.ndarray | Symmetric))
     return sum(getattr(array, "n_numbers", array.size) for array in arrays)
-
-
-def initial_state(summary: Summary) -> State:
-    """Return the state with nobody removed and no matrix kept yet."""
-    objective, theta = summary.objective, summary.theta
-    return State(
-        objective=objective,
-        anchor=theta,
-        gradient=summary.gradient,
-        pull=objective.quadratic_gradient(theta),
-        anchor_weight=summary.weight,
-        weight=summary.weight,
-        n_rows=summary.n_rows,
-        scales=summary.scales,
-        last=theta,
-    )
-
-
-def keep_sums(state: State, summary: Summary, *, moment: bool) -> State:
-    """Return the state with Hessian and moment in memory of its own, to be spent."""
-    state = state.replace(hessian=summary.loss_hessian.copy())
-    if not moment:
-        return state
-    if summary.moment is None:
-        raise InvalidInput("a certified state needs a summary with its moment")
-    return state.replace(moment=summary.moment.copy(), kinks=summary.kinks)
 
 
 def lift_state(base: State, features: FeatureMap) -> State:
     """Return the state for features that changed since the anchor, from that kept.
 
-    With rows x = A'e, the state kept in the features e of the anchor and theta_0 its
-    anchor, the loss of the remaining rows has at theta the gradient
-
-        A'(c + H (A theta - theta_0)) + third order,    and at the anchor the Hessian
-        A'HA.
-
     Penalty, ridge and gauge act on theta itself and are added afterwards, unchanged: in
-    the features of the anchor they would not factor. The new anchor a is S theta_0;
-    where A a is not theta_0 (an imputed mean moves only the rows with a gap) the
-    difference is the ``offset``, and the third-order term is about A s + offset
-    (docs/paper.md, "Preprocessing").
-
-    Rounding: terms are at most kappa, kappa^2, kappa^3 times as large as in e, and the
-    rows of retraining agree with A'e up to a few roundings of their entries.
+    the features of the anchor they would not factor. Where A a is not theta_0, a the
+    new anchor (an imputed mean moves only the rows with a gap), the difference is the
+    ``offset`` (docs/radii.md, "Features that
+    change").
     """
-    anchor = features.back(base.anchor)
-    offset = features.lift(anchor) - base.anchor
-    gradient = base.gradient + base.loss_hessian @ offset
-    inverse = base.inverse
+    sums = base.sums.mapped(features)
     return base.replace(
-        anchor=anchor,
+        sums=sums,
         last=features.back(base.last),
-        gradient=features.pull(gradient),
-        pull=base.objective.quadratic_gradient(anchor),
-        hessian=features.pull_matrix(base.loss_hessian),
-        inverse=None if inverse is None else features.back_matrix(inverse),
-        scales=_stretch_scales(base.scales, features.stretch),
-        unsolved=None,
+        cache=None if base.cache is None else base.cache.mapped(features),
         features=features,
-        offset=offset,
+        offset=features.lift(sums.theta) - base.anchor,
     )
 
 
-def _stretch_scales(scales: Scales, stretch: float) -> Scales:
-    """Return bounds on the sizes of what sums over the present features are made of."""
-    square = stretch * stretch
-    return replace(
-        scales,
-        row_norm=stretch * scales.row_norm,
-        slope=stretch * scales.slope,
-        square_norm=square * scales.square_norm,
-        hessian=square * scales.hessian,
-        moment=square * stretch * scales.moment,
-        n_entries=inf,  # what was zero need not be
-    )
-
-
-def invert(matrix: SymmetricMatrix) -> SymmetricMatrix:
-    """Return the inverse, by a Cholesky factor."""
-    return matrix.cholesky().inverse()
+def invert(matrix: Symmetric) -> Symmetric:
+    """Return the inverse of a matrix, whose memory it takes over."""
+    return matrix.cholesky(overwrite=True).inverse(overwrite=True)
 
 
 def smooth_minimum(theta: Vector) -> Minimum:
@@ -407,19 +386,10 @@ def smooth_minimum(theta: Vector) -> Minimum:
     return Minimum(theta, np.zeros(theta.size))
 
 
-def inverse_model(inverse: SymmetricMatrix) -> Model:
-    """Return the model of a smooth objective whose inverse Hessian is at hand."""
-
-    def argmin(theta: Vector, gradient: Vector) -> Minimum:
-        return smooth_minimum(theta - inverse @ gradient)
-
-    return argmin
-
-
-def kink_model(state: State, B: SymmetricMatrix) -> Model:
-    """Return the proximal model of G_U in the norm of B, started at the last answer."""
-    kink = scaled_kink(state.objective, state.scale)
-    prox = proximal_model(B, kink, start=state.last)
+def kink_step(state: State, B: Symmetric) -> StepRule:
+    """Return the proximal step for G_U in the norm of B, started at the last answer."""
+    kink = scaled_kink(state.objective, state.penalty_weight)
+    prox = proximal_step(B, kink, start=state.last)
 
     def argmin(theta: Vector, gradient: Vector) -> Minimum:
         minimum = prox(theta, gradient)
@@ -443,4 +413,4 @@ def make_draft(minimum: Minimum) -> Draft:
 
 def make_answer(state: State, minimum: Minimum) -> tuple[State, Draft]:
     """Return the minimum as a draft, remembered as the next start."""
-    return state.answered(minimum.x), make_draft(minimum)
+    return state.replace(last=minimum.x), make_draft(minimum)
