@@ -2,6 +2,7 @@
 """Radii: no random case may break one, and broken ones must break."""
 
 from dataclasses import replace
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -9,20 +10,24 @@ import numpy as np
 import pytest
 
 from expunge import L2, HalfSquared, Jackknife, Logistic, Newton, Objective, learn
+from expunge.core.arrays import Vector
+from expunge.core.linalg import CgSolution
 from expunge.core.sums import KINK_EDGES, kink_masses, largest_move, largest_norm
-from expunge.exceptions import NotPositiveDefinite
-from expunge.promise import radius
-from expunge.promise.bounds import local_distance, local_distances
-from expunge.promise.radius import (
-    Radius,
-    best_radius,
-    inverse_norm,
-    measured_local_radius,
-    measured_radius,
-)
+from expunge.promise import floor, radius
+from expunge.promise.floor import inverse_norm, local_distance
+from expunge.promise.radius import Radii, Radius, best_radius
+from expunge.promise.rounding import Rounding
 from expunge.removal import Draft, State, measure_gradient
 from tests.evidence import Outcome, outcome
-from tests.instances import FITTING, LOSSES, Combination, labelled, learned, retrained
+from tests.instances import (
+    FITTING,
+    LOSSES,
+    Combination,
+    labelled,
+    lawful,
+    learned,
+    retrained,
+)
 
 GONE = np.arange(12)
 
@@ -32,7 +37,7 @@ def _outcomes(each: Combination, n_cases: int, first: int = 0) -> list[Outcome]:
     return [case for case in found if case is not None]
 
 
-@pytest.mark.parametrize("each", FITTING, ids=str)
+@pytest.mark.parametrize("each", lawful(FITTING), ids=str)
 def test_no_radius_is_below_the_true_error(each: Combination) -> None:
     cases = _outcomes(each, 3)
     assert cases
@@ -59,17 +64,17 @@ def _removed(
 @pytest.mark.parametrize("mechanism", [Jackknife(), Newton()], ids=repr)
 def test_radii_are_within_a_small_factor(mechanism: Jackknife | Newton) -> None:
     state, draft, error = _removed(mechanism)
-    R = state.scales.row_norm
+    R = state.magnitude.row_norm
     # Measured here, the larger of the two mechanisms: 17, 70, 4.4 and 2.8.
-    assert error <= measured_radius(state, draft) <= 30.0 * error
-    assert error <= measured_local_radius(state, draft, row_norm=R) <= 100.0 * error
-    assert error <= radius.residual_radius(state, draft) <= 10.0 * error
-    assert error <= radius.two_step_radius(state, draft) <= 4.0 * error
+    assert error <= Radii(state, draft).measured() <= 30.0 * error
+    assert error <= Radii(state, draft, R).measured_local() <= 100.0 * error
+    assert error <= Radii(state, draft).residual() <= 10.0 * error
+    assert error <= Radii(state, draft).two_step() <= 4.0 * error
 
 
 def test_a_free_intercept_is_certified_locally() -> None:
     state, draft, error = _removed(Newton(), intercept=True)
-    assert measured_radius(state, draft) == radius.residual_radius(state, draft) == inf
+    assert Radii(state, draft).measured() == Radii(state, draft).residual() == inf
     assert error <= best_radius(state, draft).value < inf
     assert best_radius(state, draft).kind == "measured-local"
 
@@ -89,20 +94,22 @@ def test_the_cheapest_radius_that_is_enough_is_taken() -> None:
 
 def _tried(state: State, draft: Draft) -> list[Radius]:
     """Return every radius without rows, in the order in which they are tried."""
-    R = state.scales.row_norm
+    R = state.magnitude.row_norm
     return [
-        Radius(radius.residual_radius(state, draft), "residual"),
-        Radius(measured_radius(state, draft), "measured"),
-        Radius(measured_local_radius(state, draft, row_norm=R), "measured-local"),
-        Radius(radius.two_step_radius(state, draft), "two-step"),
+        Radius(Radii(state, draft).residual(), "residual"),
+        Radius(Radii(state, draft).measured(), "measured"),
+        Radius(Radii(state, draft, R).measured_local(), "measured-local"),
+        Radius(Radii(state, draft).two_step(), "two-step"),
     ]
 
 
 def test_a_promised_row_norm_makes_the_local_radius_larger() -> None:
     state, draft, _ = _removed(Newton(), intercept=True)
     own = best_radius(state, draft).value
-    assert best_radius(state, draft, row_norm=state.scales.row_norm).value == own
-    assert best_radius(state, draft, row_norm=2.0 * state.scales.row_norm).value > own
+    assert best_radius(state, draft, row_norm=state.magnitude.row_norm).value == own
+    assert (
+        best_radius(state, draft, row_norm=2.0 * state.magnitude.row_norm).value > own
+    )
 
 
 def test_squared_loss_needs_no_third_order_and_no_strong_convexity() -> None:
@@ -133,24 +140,23 @@ def test_mutants_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = [
         each for each in FITTING if each.loss in losses and each.mechanism in names
     ]
-    cases = [case for each in chosen for case in _outcomes(each, 12)]
-    assert sum(bool(case.violated) for case in cases) >= 3
+    cases = (outcome(each, seed) for each in chosen for seed in range(12))
+    caught = islice((case for case in cases if case and case.violated), 3)
+    assert len(list(caught)) == 3
 
 
 def test_dropping_the_rounding_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # Squared loss: Newton is exact, so that rounding is all there is to bound.
-    for error in ("residual_error", "gradient_error"):
-        monkeypatch.setattr(radius, error, lambda *_, **__: 0.0)
-    monkeypatch.setattr(radius, "product_error", lambda _: 0.0)
+    for error in ("residual", "gradient"):
+        monkeypatch.setattr(Rounding, error, lambda *_, **__: 0.0)
+    monkeypatch.setattr(Rounding, "product", 0.0)
     chosen = [
         each
         for each in FITTING
         if each.loss == "half_squared" and each.mechanism in ("newton", "retrain")
     ]
-    broken = 0
-    for each in chosen:
-        broken += sum(bool(case.violated) for case in _outcomes(each, 12))
-    assert broken >= 1
+    cases = (outcome(each, seed) for each in chosen for seed in range(12))
+    assert any(case.violated for case in cases if case)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -170,7 +176,8 @@ def test_self_concordance_bounds_the_third_derivative(name: str) -> None:
         return np.asarray(np.einsum("ijk,ij,ik->i", curvature, u, u))
 
     change = np.abs(form(eta + gap * v) - form(eta - gap * v)) / (2.0 * gap)
-    assert (change <= loss.self_concordance * form(eta) + 1e-9).all()
+    most = loss.self_concordance * form(eta)
+    assert (change <= most * (1.0 + 1e-8) + 1e-9).all()  # a difference is no derivative
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -195,15 +202,15 @@ def test_curvature_jumps_at_the_stated_distance(name: str) -> None:
 def test_kink_masses_are_downdated() -> None:
     rows, summary = learned("huber", "l2", "mean")
     state = Newton().update(Newton().init(summary), rows.take(GONE))
-    left = kink_masses(summary.objective.loss, rows.without(GONE), theta=summary.theta)
-    assert state.kinks is not None
-    assert np.allclose(state.kinks, left / summary.weight, atol=1e-12)
+    left = kink_masses(summary.objective.loss, rows.without(GONE), theta=summary.anchor)
+    assert state.sums.kinks is not None
+    assert np.allclose(state.sums.kinks, left, atol=1e-10)
 
 
 def test_largest_norm_and_move() -> None:
     rows, summary = learned("multinomial", "l2", "mean")
-    assert largest_norm(rows) == rows.norms().max() == summary.scales.row_norm
-    step = np.random.default_rng(6).normal(size=summary.theta.size)
+    assert largest_norm(rows) == rows.norms().max() == summary.magnitude.row_norm
+    step = np.random.default_rng(6).normal(size=summary.anchor.size)
     moves = np.linalg.norm(rows.dense() @ step.reshape(-1, 3), axis=1)
     assert np.isclose(
         largest_move(summary.objective.loss, rows, step=step), moves.max()
@@ -211,14 +218,9 @@ def test_largest_norm_and_move() -> None:
 
 
 def test_local_distance_solves_its_inequality() -> None:
-    decrements = np.array([0.0, 1e-200, 1e-9, 0.3, 0.999, 1.0, 7.0, inf, np.nan])
     for R in (0.0, 1e-150, 0.5, 1.0, 40.0):
-        found = [local_distance(each, R) for each in decrements.tolist()]
-        with np.errstate(all="ignore"):
-            arrays = local_distances(decrements, R)
-        # NumPy's logarithm may differ in the last bit, and infinities must agree.
-        np.testing.assert_allclose(arrays, found, rtol=1e-15)
-        for decrement, distance in zip(decrements.tolist(), found, strict=True):
+        for decrement in (0.0, 1e-200, 1e-9, 0.3, 0.999, 1.0, 7.0, inf, np.nan):
+            distance = local_distance(decrement, R)
             if R * decrement < 1.0:
                 assert distance >= decrement
                 assert -np.expm1(-R * distance) == pytest.approx(R * decrement)
@@ -231,23 +233,23 @@ def test_the_inverse_norm_holds_where_rounding_leaves_a_direction_flat(
 ) -> None:
     state, _, _ = _removed(Newton())
     H = state.smooth_hessian().dense()
-    v, floor = np.arange(1.0, len(H) + 1.0), float(np.linalg.eigvalsh(H)[0])
+    v, least = np.arange(1.0, len(H) + 1.0), float(np.linalg.eigvalsh(H)[0])
 
-    def fail(*given: Any, **named: Any) -> None:
-        raise NotPositiveDefinite("flat")
+    def stop_flat(product: Any, b: Vector, **named: Any) -> CgSolution:
+        return CgSolution(np.zeros_like(b), 0, converged=False, flat=b)
 
-    near = inverse_norm(state, v, floor=floor)
-    monkeypatch.setattr(radius, "conjugate_gradients", fail)
-    bound = inverse_norm(state, v, floor=floor)
+    near = inverse_norm(Rounding(state), v, floor=least)
+    monkeypatch.setattr(floor, "conjugate_gradients", stop_flat)
+    bound = inverse_norm(Rounding(state), v, floor=least)
     exact = float(np.sqrt(v @ np.linalg.solve(H, v)))
     assert exact <= near < bound
-    assert np.isclose(bound, np.linalg.norm(v) / np.sqrt(floor))
+    assert np.isclose(bound, np.linalg.norm(v) / np.sqrt(least))
 
 
 def test_radius_shows_no_figure() -> None:
     state, draft, _ = _removed(Newton())
     assert repr(best_radius(state, draft)) == "Radius(private)"
-    assert repr(state.scales) == "Scales(private)"
+    assert repr(state.magnitude) == "Magnitude(private)"
 
 
 def test_states_without_matrices_are_certified_from_rows_alone() -> None:

@@ -2,27 +2,30 @@
 r"""Losses of one row, as functions of the linear predictor.
 
 A loss knows nothing of features, weights or coefficients. It maps labels ``y``
-and predictors ``eta = X @ theta`` to values and derivatives in ``eta``.
+and predictors ``eta = X @ theta`` to values and derivatives in ``eta``. Both may lie
+on a device: the functions that it calls are those of ``namespace(eta)``.
 
 Shapes: ``eta`` is (n,) for a loss of one output and (n, k) for one of k; the
 slope has the shape of ``eta``; the curvature is (n,) or (n, k, k).
 
-The three bounds hold for every label and predictor, in the Euclidean norm of
-the predictor: ``slope_bound`` on \|l'\|, ``curvature_bound`` on the largest
-eigenvalue of l'' and ``third_bound`` on the Lipschitz constant of l''. A bound
-that does not exist is infinite, and what needs it must refuse.
+What a certificate rests on are numbers that a loss states (docs/radii.md, "Losses"):
+either bounds that hold for every label and predictor, or how fast its curvature grows
+(``self_concordance``), or both. A number that does not exist is infinite, and what
+needs it refuses. ``expunge.check_loss`` looks for a statement that is false.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy import special
 
-from ..exceptions import InvalidInput
-from .arrays import Matrix, Vector
+from ..exceptions import InvalidInput, Unsupported
+from .arrays import Matrix, Vector, beside, namespace, row_dots
 from .values import LARGEST, require_magnitude, stored
 
 
@@ -39,28 +42,55 @@ class Curvature(NamedTuple):
         """Return each row's curvature times a change of its predictors."""
         product = self.diagonal * change
         if self.factor is not None:
-            along = np.einsum("ij,ij->i", self.factor, change)
-            product -= self.factor * along[:, None]
+            product -= self.factor * row_dots(self.factor, change)[:, None]
         return product
+
+    def traces(self) -> Vector:
+        """Return the trace of each row's curvature, (n,)."""
+        each = self.diagonal
+        if self.factor is not None:
+            each = each - self.factor**2
+        return each if each.ndim == 1 else each.sum(axis=1)
 
     def total(self, weight: Vector) -> Matrix:
         """Return the weighted sum over the rows, (k, k)."""
-        diagonal = np.atleast_1d(weight @ self.diagonal)
+        xp = namespace(weight)
+        diagonal: Matrix = xp.diag(xp.reshape(weight @ self.diagonal, (-1,)))
         if self.factor is None:
-            return np.diag(diagonal)
-        return np.diag(diagonal) - self.factor.T @ (weight[:, None] * self.factor)
+            return diagonal
+        return diagonal - self.factor.T @ (weight[:, None] * self.factor)
 
 
-class Loss(Protocol):
-    """What a loss must state; see the module docstring for shapes."""
+def expit(x: Vector) -> Vector:
+    """Return 1 / (1 + exp(-x))."""
+    if isinstance(x, np.ndarray):
+        return special.expit(x)
+    return 1.0 / (1.0 + namespace(x).exp(-x))
+
+
+class Loss(ABC):
+    """A loss of one output that is smooth, unless a class says otherwise.
+
+    A subclass gives ``labels``, ``value``, ``slope`` and ``curvature``, and states
+    what is known of them; see the module docstring for shapes. The slope must be as
+    exact as its sum allows: off by no more than 8 u (|l'| + (2 / nu) l'') as a function
+    of the predictor, u = 2^-53 and nu the ``self_concordance``, or by 8 u |l'| where
+    that is zero or infinite. A curvature is relatively exact. So is a
+    value or, if the curvature has no bound, it is off by no more than
+    8 u (|l| + (|l'| + (2 / nu) l'') (1 + |eta|)).
+    """
+
+    __slots__ = ()
 
     @property
     def outputs(self) -> int:
         """How many predictors a row has."""
+        return 1
 
     @property
     def shift_invariant(self) -> bool:
         """Whether a constant added to all predictors of a row changes nothing."""
+        return False
 
     @property
     def margin(self) -> bool:
@@ -69,6 +99,7 @@ class Loss(Protocol):
         Then rows of one class alone have no minimiser beside a free intercept. A loss
         of distances, which grows on both sides of the label, has one always.
         """
+        return False
 
     @property
     def independent(self) -> bool:
@@ -76,76 +107,95 @@ class Loss(Protocol):
 
         Then a Hessian falls into blocks; and it is not ``shift_invariant``.
         """
+        return True
 
     @property
     def equal_curvature(self) -> bool:
         """Whether the outputs are independent and all have the same curvature."""
+        return self.outputs == 1
 
     @property
     def slope_bound(self) -> float:
         """Largest norm of the slope."""
+        return inf
 
     @property
     def curvature_bound(self) -> float:
         """Largest eigenvalue of the curvature."""
+        return inf
 
     @property
     def third_bound(self) -> float:
         """Lipschitz constant of the curvature, infinite where it jumps."""
+        return inf
 
     @property
     def self_concordance(self) -> float:
-        """Largest third derivative over second, along one unit direction."""
+        """nu: the largest third derivative over the second, along a unit direction.
+
+        Along a way of length a the curvature changes by factors between e^(-nu a) and
+        e^(nu a).
+        """
+        return inf
 
     @property
     def curvature_jump(self) -> float:
         """By how much the curvature may jump at a kink of the slope."""
+        return 0.0
 
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether ``mean`` gives probabilities of classes."""
+        return False
+
+    @abstractmethod
     def labels(self, y: ArrayLike) -> Vector:
         """Return the labels as float64, or raise InvalidInput."""
 
+    @abstractmethod
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return the loss of each row, shape (n,)."""
 
+    @abstractmethod
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return the derivative in eta."""
 
+    @abstractmethod
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return the second derivative in eta."""
 
     def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
         """Return the second derivative in eta by its parts, O(k) numbers a row."""
+        if self.outputs > 1:
+            raise Unsupported(
+                f"{type(self).__name__} has {self.outputs} outputs: give it "
+                "curvature_parts, the curvature of each row by its parts"
+            )
+        return Curvature(self.curvature(y, eta))
 
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return how far each predictor is from a jump of the curvature."""
-
-
-class _OneOutput:
-    """A loss of one predictor."""
-
-    __slots__ = ()
-
-    outputs: ClassVar[int] = 1
-    shift_invariant: ClassVar[bool] = False
-    independent: ClassVar[bool] = True
-    equal_curvature: ClassVar[bool] = True
-
-    def curvature_parts(self: Loss, y: Vector, eta: Vector) -> Curvature:
-        """Return the curvature, one number a row."""
-        return Curvature(self.curvature(y, eta))
-
-
-class SmoothLoss:
-    """A loss whose curvature never jumps."""
-
-    __slots__ = ()
-
-    curvature_jump: ClassVar[float] = 0.0
-
-    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
-        """Return infinity for each row."""
         del y
-        return np.full(len(eta), inf)
+        where = {"dtype": eta.dtype, "device": eta.device}
+        distance: Vector = namespace(eta).full((len(eta),), inf, **where)
+        return distance
+
+    def mean(self, eta: Vector) -> Vector:
+        """Return what is predicted of the label: the inverse link of each predictor.
+
+        The expected response, of the shape of eta; of a binary loss with probabilities
+        that of +1, and of one of classes that of each, (n, k).
+        """
+        return eta
+
+    @property
+    def has_identity_link(self) -> bool:
+        """Whether ``mean`` is the predictor itself."""
+        return type(self).mean is Loss.mean
+
+    def for_classes(self, classes: int) -> "Loss":
+        """Return the loss that tells so many classes apart, three or more."""
+        return OneVsRest(classes, self)
 
 
 def read_numbers(y: ArrayLike, outputs: int) -> Vector:
@@ -196,10 +246,11 @@ def _signs(y: ArrayLike) -> Vector:
 
 @stored
 @dataclass(frozen=True, slots=True)
-class Logistic(_OneOutput, SmoothLoss):
+class Logistic(Loss):
     """Logistic loss log(1 + exp(-y eta)) for labels -1 and +1."""
 
     margin: ClassVar[bool] = True
+    has_probabilities: ClassVar[bool] = True
     slope_bound: ClassVar[float] = 1.0
     curvature_bound: ClassVar[float] = 0.25
     third_bound: ClassVar[float] = 1.0 / (6.0 * sqrt(3.0))
@@ -211,7 +262,8 @@ class Logistic(_OneOutput, SmoothLoss):
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return log(1 + exp(-y eta)) without overflow."""
-        return np.logaddexp(0.0, -y * eta)
+        value: Vector = namespace(eta).logaddexp(0.0, -y * eta)
+        return value
 
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return -y / (1 + exp(y eta))."""
@@ -222,18 +274,20 @@ class Logistic(_OneOutput, SmoothLoss):
         """Return p (1 - p), p the predicted probability; y does not enter."""
         return expit(eta) * expit(-eta)
 
+    def mean(self, eta: Vector) -> Vector:
+        """Return the probability of +1."""
+        return np.asarray(expit(eta))
+
 
 @stored
 @dataclass(frozen=True, slots=True)
-class HalfSquared(SmoothLoss):
+class HalfSquared(Loss):
     """Half squared error |eta - y|^2 / 2, for one output or several."""
 
     outputs: int = 1
     shift_invariant: ClassVar[bool] = False
     independent: ClassVar[bool] = True
     equal_curvature: ClassVar[bool] = True
-    margin: ClassVar[bool] = False
-    slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 1.0
     third_bound: ClassVar[float] = 0.0
     self_concordance: ClassVar[float] = 0.0
@@ -258,25 +312,24 @@ class HalfSquared(SmoothLoss):
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return one, or the identity for each row."""
+        ones: Vector = namespace(eta).ones_like(eta)
         if self.outputs == 1:
-            return np.ones(len(eta))
-        return np.tile(np.eye(self.outputs), (len(eta), 1, 1))
+            return ones
+        curvature: Vector = ones[:, :, None] * beside(eta, np.eye(self.outputs))
+        return curvature
 
     def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
         """Return ones."""
-        return Curvature(np.ones_like(eta))
+        return Curvature(namespace(eta).ones_like(eta))
 
 
 @stored
 @dataclass(frozen=True, slots=True)
-class Huber(_OneOutput):
+class Huber(Loss):
     """Huber loss: quadratic to ``threshold``, linear beyond; curvature jumps there."""
 
     threshold: float = 1.35
-    margin: ClassVar[bool] = False
     curvature_bound: ClassVar[float] = 1.0
-    third_bound: ClassVar[float] = inf
-    self_concordance: ClassVar[float] = inf
     curvature_jump: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
@@ -296,33 +349,34 @@ class Huber(_OneOutput):
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return e^2/2 inside the threshold t and t|e| - t^2/2 outside."""
-        error = np.abs(eta - y)
-        inside = np.minimum(error, self.threshold)
-        return inside * (error - 0.5 * inside)
+        error = abs(eta - y)
+        inside = namespace(eta).minimum(error, self.threshold)
+        value: Vector = inside * (error - 0.5 * inside)
+        return value
 
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return the error, clipped at the threshold."""
-        return np.clip(eta - y, -self.threshold, self.threshold)
+        slope: Vector = namespace(eta).clip(eta - y, -self.threshold, self.threshold)
+        return slope
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return one inside the threshold and zero outside."""
-        return (np.abs(eta - y) <= self.threshold).astype(np.float64)
+        inside = abs(eta - y) <= self.threshold
+        curvature: Vector = namespace(eta).astype(inside, eta.dtype)
+        return curvature
 
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return the distance of the error from the nearer threshold."""
-        return np.abs(np.abs(eta - y) - self.threshold)
+        return abs(abs(eta - y) - self.threshold)
 
 
 @stored
 @dataclass(frozen=True, slots=True)
-class SquaredHinge(_OneOutput):
+class SquaredHinge(Loss):
     """Squared hinge max(0, 1 - y eta)^2 (no half, as in LinearSVC), labels -1, +1."""
 
     margin: ClassVar[bool] = True
-    slope_bound: ClassVar[float] = inf
     curvature_bound: ClassVar[float] = 2.0
-    third_bound: ClassVar[float] = inf
-    self_concordance: ClassVar[float] = inf
     curvature_jump: ClassVar[float] = 2.0
 
     def labels(self, y: ArrayLike) -> Vector:
@@ -331,16 +385,243 @@ class SquaredHinge(_OneOutput):
 
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return the squared shortfall of the margin."""
-        return np.maximum(0.0, 1.0 - y * eta) ** 2
+        value: Vector = namespace(eta).maximum(0.0, 1.0 - y * eta) ** 2
+        return value
 
     def slope(self, y: Vector, eta: Vector) -> Vector:
         """Return -2 y max(0, 1 - y eta)."""
-        return -2.0 * y * np.maximum(0.0, 1.0 - y * eta)
+        slope: Vector = -2.0 * y * namespace(eta).maximum(0.0, 1.0 - y * eta)
+        return slope
 
     def curvature(self, y: Vector, eta: Vector) -> Vector:
         """Return two inside the margin and zero outside."""
-        return np.where(y * eta < 1.0, 2.0, 0.0)
+        curvature: Vector = 2.0 * namespace(eta).astype(y * eta < 1.0, eta.dtype)
+        return curvature
 
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return the distance of the margin from one."""
-        return np.abs(1.0 - y * eta)
+        return abs(1.0 - y * eta)
+
+
+LOGISTIC = Logistic()
+
+
+def _codes(y: ArrayLike, classes: int) -> Vector:
+    """Return labels that are all class codes 0 .. classes-1."""
+    codes = require_finite(read_numbers(y, 1))
+    outside = (codes != np.floor(codes)) | (codes < 0) | (codes >= classes)
+    if outside.any():
+        raise InvalidInput(
+            f"label {codes[outside][0]:g} is not a class code from 0 to {classes - 1}; "
+            "number the classes from 0"
+        )
+    return codes
+
+
+def _require_classes(classes: int) -> None:
+    if classes < 2:
+        raise InvalidInput(f"classes={classes}; there must be at least two")
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Multinomial(Loss):
+    """Cross-entropy of the softmax over ``classes`` classes, labels 0 .. k-1.
+
+    All k columns are kept: adding a constant to a row's predictors changes
+    nothing, so the coefficients are pinned down by the penalty alone.
+    """
+
+    classes: int
+    shift_invariant: ClassVar[bool] = True
+    independent: ClassVar[bool] = False
+    equal_curvature: ClassVar[bool] = False
+    margin: ClassVar[bool] = True
+    has_probabilities: ClassVar[bool] = True
+    slope_bound: ClassVar[float] = sqrt(2.0)
+    curvature_bound: ClassVar[float] = 0.5
+    # The third central moment of a variable of unit norm under a distribution
+    # on k points is largest on two points: (sqrt 2)^3 / (6 sqrt 3).
+    third_bound: ClassVar[float] = sqrt(2.0) / (3.0 * sqrt(3.0))
+    # A unit direction spreads at most sqrt 2 between two classes.
+    self_concordance: ClassVar[float] = sqrt(2.0)
+
+    def __post_init__(self) -> None:
+        """Refuse fewer classes than two."""
+        _require_classes(self.classes)
+
+    @property
+    def outputs(self) -> int:
+        """One predictor a class."""
+        return self.classes
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the class codes 0 .. k-1 as float64."""
+        return _codes(y, self.classes)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return minus the log probability of the row's class."""
+        xp = namespace(eta)
+        shifted = eta - xp.max(eta, axis=1, keepdims=True)
+        own = shifted[_own_entries(y)]
+        value: Vector = xp.log(xp.exp(shifted).sum(axis=1)) - own
+        return value
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return p - e_y."""
+        slope = _softmax(eta)
+        slope[_own_entries(y)] -= 1.0
+        return slope
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return diag(p) - p p' for each row."""
+        p = _softmax(eta)
+        unit = beside(p, np.eye(self.classes))
+        curvature: Vector = p[:, :, None] * (unit - p[:, None, :])
+        return curvature
+
+    def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
+        """Return p twice."""
+        p = _softmax(eta)
+        return Curvature(p, p)
+
+    def mean(self, eta: Vector) -> Vector:
+        """Return the probability of each class."""
+        return _softmax(eta)
+
+    def for_classes(self, classes: int) -> "Multinomial":
+        """Return the softmax over so many classes."""
+        return Multinomial(classes)
+
+
+def _own_entries(y: Vector) -> tuple[Vector, Vector]:
+    """Return where in a table of rows and classes each row's own class is."""
+    xp = namespace(y)
+    return xp.arange(len(y), device=y.device), xp.astype(y, xp.int64)
+
+
+def _softmax(eta: Matrix) -> Matrix:
+    """Return each row's probabilities, without overflow."""
+    xp = namespace(eta)
+    p: Matrix = xp.exp(eta - xp.max(eta, axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    return p
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class OneVsRest(Loss):
+    """Sum of a binary loss for each of ``classes`` classes against the rest.
+
+    Labels 0 .. k-1; ``binary`` gets +1 for a row's own class and -1 for the others.
+    The outputs do not interact, so that its minimiser is k binary models side by side,
+    penalised and released together. For the same reason the bounds are those of one:
+    a third derivative along a unit direction sums |u_j|^3 <= u_j^2, and a row that
+    moves by a crosses kinks by the distance of a to a box, which holds the ball of the
+    smallest kink distance.
+    """
+
+    classes: int
+    binary: Loss = LOGISTIC
+    shift_invariant: ClassVar[bool] = False
+    independent: ClassVar[bool] = True
+    equal_curvature: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Refuse fewer classes than two, and a loss of several outputs."""
+        _require_classes(self.classes)
+        if self.binary.outputs != 1:
+            raise InvalidInput(
+                f"binary={self.binary!r}; give a loss of one output, which "
+                "tells each class from the rest"
+            )
+
+    @property
+    def outputs(self) -> int:
+        """One predictor a class."""
+        return self.classes
+
+    @property
+    def margin(self) -> bool:
+        """As the binary loss."""
+        return self.binary.margin
+
+    @property
+    def slope_bound(self) -> float:
+        """Each output's slope is bounded."""
+        return sqrt(self.classes) * self.binary.slope_bound
+
+    @property
+    def curvature_bound(self) -> float:
+        """As the binary loss: the curvature is a diagonal."""
+        return self.binary.curvature_bound
+
+    @property
+    def third_bound(self) -> float:
+        """As the binary loss."""
+        return self.binary.third_bound
+
+    @property
+    def self_concordance(self) -> float:
+        """As the binary loss."""
+        return self.binary.self_concordance
+
+    @property
+    def curvature_jump(self) -> float:
+        """As the binary loss."""
+        return self.binary.curvature_jump
+
+    @property
+    def has_probabilities(self) -> bool:
+        """As the binary loss."""
+        return self.binary.has_probabilities
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the class codes 0 .. k-1 as float64."""
+        return _codes(y, self.classes)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return the sum of the binary losses."""
+        losses: Vector = self._each(self.binary.value, y, eta).sum(axis=1)
+        return losses
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return the slope of each binary loss."""
+        return self._each(self.binary.slope, y, eta)
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return the binary curvatures on the diagonal."""
+        diagonal = self.curvature_parts(y, eta).diagonal
+        curvature: Vector = diagonal[:, :, None] * beside(eta, np.eye(self.classes))
+        return curvature
+
+    def curvature_parts(self, y: Vector, eta: Vector) -> Curvature:
+        """Return the binary curvatures."""
+        return Curvature(self._each(self.binary.curvature, y, eta))
+
+    def kink_distance(self, y: Vector, eta: Vector) -> Vector:
+        """Return the smallest distance of an output from its kink."""
+        each = self._each(self.binary.kink_distance, y, eta)
+        nearest: Vector = namespace(eta).min(each, axis=1)
+        return nearest
+
+    def mean(self, eta: Vector) -> Vector:
+        """Return the probabilities of the classes, which add up to one, or scores."""
+        each = self.binary.mean(eta.ravel()).reshape(eta.shape)
+        if not self.has_probabilities:
+            return each
+        normed: Vector = each / each.sum(axis=1, keepdims=True)
+        return normed
+
+    def for_classes(self, classes: int) -> "OneVsRest":
+        """Return the same for so many classes."""
+        return OneVsRest(classes, self.binary)
+
+    def _each(
+        self, function: Callable[[Vector, Vector], Vector], y: Vector, eta: Vector
+    ) -> Matrix:
+        """Return a function of the binary loss at every output, (n, k)."""
+        own = y[:, None] == beside(y, np.arange(self.classes))
+        signs = 2.0 * namespace(eta).astype(own, eta.dtype) - 1.0
+        # Raveled: a binary loss is defined for vectors.
+        return function(signs.ravel(), eta.ravel()).reshape(eta.shape)
