@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn import linear_model as rivals
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
@@ -20,12 +21,12 @@ from expunge import (
 )
 from expunge.core.rows import Rows
 from expunge.exceptions import Unsupported
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.preprocessing.balance import Balance
 from expunge.private_model.answers import retrain_answer
 from expunge.private_model.training_rows import RowChange
 from expunge.registry import Registry
-from expunge.removal.summary import summarise
+from expunge.removal.retrain import summarise
 
 
 def problem(seed: int, n_classes: int = 2) -> tuple[Any, Any, Any]:
@@ -99,7 +100,7 @@ def test_answers_are_within_their_radius(seed: int) -> None:
         private = private_model(model)
         rows = private.remaining_rows()
         assert isinstance(rows, Rows)
-        exact = retrain_answer(private.agreement, rows, start=None)
+        exact = retrain_answer(private.terms, rows, start=None)
         distance = np.linalg.norm(exact.draft.theta - private.answer.draft.theta)
         assert distance <= private.answer.radius.value + exact.radius.value
         by_class = [rows.weight[np.maximum(rows.y, 0) == c].sum() for c in range(2)]
@@ -113,16 +114,17 @@ def test_sums_of_classes_make_up_the_sums_of_the_remaining_rows() -> None:
     before: Any = private_model(model)
     model.forget(range(0, 30, 2))
     after: Any = private_model(model)
-    state = after.class_sums.combine(after.answer.state, after.balance)
+    sums = after.encoding.sums.combine(after.encoding.balance)
     rows = after.remaining_rows()
     direct = summarise(after.objective, rows, theta=before.answer.state.anchor)
-    share = rows.total_weight / state.anchor_weight
+    fresh: Any = direct.sums
     for ours, theirs in (
-        (state.gradient, direct.gradient),
-        (state.loss_hessian.dense(), direct.loss_hessian.dense()),
-        (state.moment.dense(), direct.moment.dense()),  # type: ignore[union-attr]
+        (sums.weight, fresh.weight),
+        (sums.gradient, fresh.gradient),
+        (sums.hessian.dense(), fresh.hessian.dense()),
+        (sums.moment.dense(), fresh.moment.dense()),
     ):
-        np.testing.assert_allclose(ours, share * theirs, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-11)
 
 
 def test_a_class_that_empties_leaves_the_others_balanced() -> None:
@@ -179,12 +181,82 @@ def test_tuning_balances_every_fold() -> None:
     np.testing.assert_allclose(model.curve_.errors, fresh.curve_.errors, rtol=1e-12)
 
 
-def test_sparse_rows_are_refused() -> None:
-    from scipy import sparse
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("mechanism", ["newton", "retrain", "matrix-free"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_sparse_rows_are_balanced_as_dense_ones(
+    n_classes: int, mechanism: str, intercept: bool, tmp_path: Any
+) -> None:
+    X, y, weight = problem(9, n_classes)
+    X = X * (np.arange(X.size).reshape(X.shape) % 3 > 0)  # a third are zeros
+    people, n = np.arange(len(X)), len(X) - 6
+    settings: dict[str, Any] = {"alpha": 0.05, "mechanism": mechanism}
+    settings |= {"class_weight": "balanced", "fit_intercept": intercept}
+    found = []
+    for kind in (np.asarray, sparse.csr_array, sparse.csc_matrix):
+        model = LogisticRegression(**settings)
+        model.fit(kind(X[:n]), y[:n], people[:n], sample_weight=weight[:n])
+        model.forget(people[:9])
+        model.add(kind(X[n:]), y[n:], subjects=people[n:], sample_weight=weight[n:])
+        model.forget(X=kind(X[10:12]), y=y[10:12], sample_weight=weight[10:12])
+        private: Any = private_model(model)
+        rows = private.remaining_rows()
+        assert sparse.issparse(rows.X) == (kind is not np.asarray)
+        exact = retrain_answer(private.terms, rows, start=None)
+        distance = np.linalg.norm(exact.draft.theta - private.answer.draft.theta)
+        assert distance <= private.answer.radius.value + exact.radius.value
+        model.save(tmp_path / kind.__name__)
+        again = load(tmp_path / kind.__name__).forget(people[20:22])
+        np.testing.assert_allclose(
+            again.coef_, model.forget(people[20:22]).coef_, rtol=1e-12
+        )
+        found.append((model.coef_, model.predict(kind(X)), rows.weight))
+    for theirs in found[1:]:
+        np.testing.assert_allclose(theirs[0], found[0][0], rtol=1e-7, atol=1e-9)
+        np.testing.assert_array_equal(theirs[1], found[0][1])
+        np.testing.assert_array_equal(theirs[2], found[0][2])
 
+
+@pytest.mark.parametrize("kind", [SoftmaxRegression, TunedClassifier])
+def test_sparse_rows_are_balanced_by_other_estimators(kind: Any) -> None:
+    X, y, _ = problem(10)
+    settings: dict[str, Any] = {"class_weight": "balanced"}
+    if kind is TunedClassifier:
+        settings["fold_key"] = "key"
+    people = np.arange(len(X))
+    dense = kind(**settings).fit(X, y, people).forget(people[:5])
+    ours = kind(**settings).fit(sparse.csr_array(X), y, people).forget(people[:5])
+    np.testing.assert_allclose(ours.coef_, dense.coef_, rtol=1e-6, atol=1e-9)
+
+
+def test_sparse_rows_are_kept_sparse_by_content_and_in_a_registry(
+    tmp_path: Any,
+) -> None:
+    X, y, _ = problem(11)
+    table = sparse.csr_array(X)
+    model = LogisticRegression(class_weight="balanced", keep_data=False, alpha=0.1)
+    model.fit(table, y).forget(X=table[:2], y=y[:2]).forget(X=X[2:4], y=y[2:4])
+    assert private_model(model).n_removed == 4
+    plain = LogisticRegression(class_weight="balanced", alpha=0.1).fit(table, y)
+    plain.forget(rows=range(20))
+    np.testing.assert_array_equal(table.toarray(), X)  # the caller's own stay
+    people = [f"p{i // 2}" for i in range(len(X))]
+    with Registry.create(tmp_path / "registry") as registry:
+        fresh = LogisticRegression(
+            class_weight="balanced", alpha=0.05, budget=Budget(sigma=2.0)
+        )
+        registry.fit("model", fresh, table, y, subjects=people)
+        registry.forget(["p3"])
+        registry.models.reanchor("model")
+        registry.forget(["p4"])
+        assert registry.model("model").certificate_.n_subjects_removed == 2
+
+
+def test_sparse_rows_are_refused_by_preprocessing() -> None:
     X, y, _ = problem(9)
+    model = LogisticRegression(class_weight="balanced", preprocessing=StandardScaler())
     with pytest.raises(Unsupported, match="dense"):
-        LogisticRegression(class_weight="balanced").fit(sparse.csr_array(X), y)
+        model.fit(sparse.csr_array(X), y)
 
 
 @pytest.mark.parametrize("mechanism", ["newton", "retrain"])

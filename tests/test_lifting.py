@@ -35,7 +35,7 @@ class TestKeptOut:
         for right in before:
             ask(registry, right)
         ask(registry, "erase")
-        assert ask(registry, "lift") == "nothing held"
+        assert ask(registry, "lift") == "nothing found"
         assert registry.requests.find_forgotten([ONE]) == (ONE,)
 
     def test_a_lift_of_several_takes_back_restrictions_alone(

@@ -26,7 +26,7 @@ from sklearn.preprocessing import (
 
 from expunge import LinearRegression, load
 from expunge.exceptions import NoPrivateState
-from expunge.linear_model.snapshots import private_model, public_model
+from expunge.linear_model.base import private_model, public_model
 from expunge.registry import Registry
 
 N_ROWS = 60
@@ -128,7 +128,7 @@ def test_copies_carry_the_release_alone(forgotten: Any) -> None:
         for travelled in (pickle.loads(pickle.dumps(ours)), copy.deepcopy(ours)):
             np.testing.assert_array_equal(travelled.predict(left), ours.predict(left))
             names = {type(found).__name__ for found in reachable(travelled)}
-            assert not names & {"Statistics", "PipelineModel", "TrainingRows"}
+            assert not names & {"Statistics", "PrivateModel", "TrainingRows"}
             with pytest.raises(NoPrivateState):
                 travelled.forget([1])
     public: Any = public_model(fitted)
@@ -139,9 +139,10 @@ def test_reprs_show_no_statistic(forgotten: Any) -> None:
     private: Any = private_model(forgotten)
     for part in (
         private,
-        private.statistics,
-        private.statistics.sums,
-        private.reference,
+        private.encoding,
+        private.encoding.statistics,
+        private.encoding.statistics.sums,
+        private.encoding.reference,
         private.answer.state,
     ):
         assert not any(figure.isdigit() for figure in repr(part))

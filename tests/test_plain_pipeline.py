@@ -19,7 +19,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from expunge.exceptions import MissingExtra
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
-from expunge.linear_model.snapshots import snapshot_of
+from expunge.linear_model.base import snapshot_of
 from tests.raw_tables import (
     EVERYTHING,
     LABELS,

@@ -27,7 +27,7 @@ from sklearn.preprocessing import (
 from expunge import LinearRegression
 from expunge.core.rows import Rows
 from expunge.exceptions import CannotRemove, InvalidInput, UnknownRows
-from expunge.linear_model.snapshots import private_model, public_model
+from expunge.linear_model.base import private_model, public_model
 from expunge.preprocessing.columns import Recipe, learn_columns, read_columns
 from expunge.preprocessing.description import (
     FitRange,
@@ -349,10 +349,10 @@ def test_declared_range_needs_no_unlearning() -> None:
     model = LinearRegression(alpha=0.1, preprocessing=described, keep_data=False)
     model.fit(ages, y)
     before: Any = private_model(model)
-    assert not before.statistics.ordered  # no value is kept
+    assert not before.encoding.statistics.ordered  # no value is kept
     model.forget(X=ages.tail(1), y=y[-1:])
     after: Any = private_model(model)
-    assert after.features.equals(before.features)
-    np.testing.assert_array_equal(after.features.scale, [120.0])
+    assert after.encoding.features.equals(before.encoding.features)
+    np.testing.assert_array_equal(after.encoding.features.scale, [120.0])
     again = model.to_sklearn()
     np.testing.assert_allclose(again.predict(ages), model.predict(ages), rtol=1e-12)

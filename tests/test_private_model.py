@@ -36,8 +36,9 @@ from expunge.exceptions import (
 )
 from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import SOLVER_SHARE, Budget
+from expunge.promise.floor import strong_convexity
 from expunge.promise.noise import SeededNoise
-from expunge.promise.radius import strong_convexity
+from expunge.promise.rounding import Rounding
 from expunge.promise.verification import verify
 from expunge.removal import Mechanism, residual
 from tests.instances import labelled, retrained
@@ -78,7 +79,7 @@ def test_a_release_is_within_its_radius_of_retraining(mechanism: Mechanism) -> N
         assert error <= record.radius + 1e-12
         assert record.radius + BUDGET.solver_error(7) <= BUDGET.radius_budget(7)
         assert public.certificate.n_subjects_removed == i + 1
-        assert verify(public.certificate, record).stands
+        assert verify(public.certificate, record).valid
 
 
 def _wide() -> tuple[Objective, Rows]:
@@ -99,7 +100,11 @@ def test_a_stream_on_a_wide_model_is_within_its_radius_of_retraining() -> None:
         # Solved as far as the budget asks for, and no further.
         assert model.answer.draft.residual is not None
         left = np.linalg.norm(model.answer.draft.residual)
-        assert 0.0 < left <= SOLVER_SHARE * room * strong_convexity(model.answer.state)
+        assert (
+            0.0
+            < left
+            <= SOLVER_SHARE * room * strong_convexity(Rounding(model.answer.state))
+        )
         if n % 13 == 0:
             rest = rows.without(np.arange(n))
             target = minimise(objective, rest).theta
@@ -117,12 +122,12 @@ def test_what_a_tight_budget_cannot_spare_is_solved() -> None:
     objective, rows = _wide()
     removed = rows.take(np.arange(20))
     exact = PrivateModel.fit(objective, rows, mechanism=Newton(), budget=BUDGET)
-    agreement = replace(exact.agreement, smallest_radii=True)
-    best = replace(exact, agreement=agreement).forget(removed).answer
+    terms = replace(exact.terms, smallest_radii=True)
+    best = replace(exact, terms=terms).forget(removed).answer
     # A budget that leaves hardly more than the smallest radius.
     sigma = BUDGET.sigma * best.radius.value / BUDGET.removal_budget(LARGE)
     tight = replace(BUDGET, sigma=1.0001 * sigma)
-    model = replace(exact, agreement=replace(exact.agreement, budget=tight))
+    model = replace(exact, terms=replace(exact.terms, budget=tight))
     answer = model.forget(removed).answer
     assert answer.draft.residual is None
     assert answer.fits(tight)
@@ -140,7 +145,7 @@ def test_an_answer_that_does_not_fit_is_polished_then_retrained() -> None:
         assert model.answer.fits(model.budget)
         seen.add(model.answer.decisions[0])
         _, public, record = model.release(_noise(budget))
-        assert verify(public.certificate, record).stands
+        assert verify(public.certificate, record).valid
     assert seen == {"accepted", "accepted on rows", "polished 3 times", "retrained"}
 
 
@@ -192,14 +197,14 @@ def test_seeded_noise_certifies_only_when_allowed() -> None:
     _, public, _ = PrivateModel.fit(PLAIN, _rows(PLAIN), budget=budget).release(
         _noise(budget)
     )
-    assert public.certificate.status == "radius-only"
+    assert public.certificate.status == "no promise"
     assert public.certificate.noise_source == "seeded"
 
 
 def test_without_a_budget_nothing_is_promised() -> None:
     model = PrivateModel.fit(PLAIN, _rows(PLAIN))
     model, public, _ = model.release()
-    assert public.certificate.status == "radius-only"
+    assert public.certificate.status == "no promise"
     assert public.certificate.epsilon is None
     assert np.array_equal(public.theta, model.answer.draft.theta)
     with pytest.raises(InvalidInput, match="noise and budget go together"):
@@ -270,11 +275,11 @@ def test_an_auditor_with_the_data_recomputes_the_radius() -> None:
     model = replay(PrivateModel.fit(PLAIN, rows, budget=budget), requests)
     _, public, record = model.release(_noise(budget))
     again = replay(PrivateModel.fit(PLAIN, rows, budget=budget), requests)
-    assert verify(public.certificate, record, radius=again.answer.radius.value).stands
+    assert verify(public.certificate, record, radius=again.answer.radius.value).valid
     understated = replace(record, radius=0.5 * again.answer.radius.value)
     certificate = replace(public.certificate, commitment=understated.commitment())
-    assert verify(certificate, understated).stands  # the record alone cannot tell
-    assert not verify(certificate, understated, radius=again.answer.radius.value).stands
+    assert verify(certificate, understated).valid  # the record alone cannot tell
+    assert not verify(certificate, understated, radius=again.answer.radius.value).valid
 
 
 def test_a_promised_row_norm_is_kept_or_refused() -> None:
@@ -322,7 +327,7 @@ def _private_figures(model: PrivateModel) -> list[str]:
     """Return the figures that depend on the removed rows, as text."""
     arrays = [
         model.answer.draft.theta,
-        model.answer.state.gradient,
+        model.answer.state.sums.gradient,
         model.answer.state.anchor,
     ]
     numbers = [model.answer.radius.value, model.seconds, *np.concatenate(arrays)]
@@ -367,7 +372,7 @@ def test_private_values_cannot_be_pickled_or_copied() -> None:
     data = pickle.dumps(public[0])
     for field in ("draft", "radius", "gradient", "anchor"):
         assert field.encode() not in data.replace(b"radius_budget", b"").replace(
-            b"radius-only", b""
+            b"no promise", b""
         )
     assert model.answer.draft.theta.tobytes() not in data
 

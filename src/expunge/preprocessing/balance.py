@@ -7,32 +7,36 @@ scikit-learn's class_weight="balanced" weighs every row of class c by
 
 All of them change when one row leaves or comes. The loss of the rows is sum_c w_c L_c
 with L_c the sum over class c alone, so sums kept for each class give, by k numbers, the
-gradient, the Hessian and the moment under the present weights (docs/paper.md,
-"Preprocessing"). The total weight stays n. The class that shrinks gains weight, and so
-does every other class when one grows: what bounds rounding grows by the largest of
-these gains.
+gradient, the Hessian and the moment under the present weights (docs/radii.md,
+"Balanced classes"). The total weight stays n. The class that shrinks gains weight, and
+so does every other class when one grows: their sums are multiplied, with the sizes that
+bound their rounding.
 
 The n_c are exact sums, so that the weights are those that counting the remaining rows
 gives, to the last bit.
+
+``Balanced`` puts these weights around any other encoding.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from ..core.arrays import Index, Vector
-from ..core.blocks import weighted_sum
+from ..core.losses import Loss
 from ..core.objective import Objective
-from ..core.rows import Rows
+from ..core.rows import Rows, RowSource, in_memory
 from ..core.values import Private, stored
 from ..exceptions import UnknownRows
+from ..private_model.answers import Answer, FitTerms
+from ..private_model.composition import EncodedRequest, Encoding, PublicEncoding
 from ..private_model.training_rows import RowChange
+from ..promise.scope import Scope
 from ..removal import State
-from ..removal.changes import SignedRows, change_gradient, change_matrices
-from ..removal.state import initial_state, keep_sums
-from ..removal.summary import Scales, summarise
+from ..removal.sums import Sums, sum_rows
 from .exact_sums import STRANGERS, UNIT, exact_sums
+from .learned import replace_rows, without_gaps
 
 
 @stored
@@ -80,67 +84,16 @@ def codes_of(y: Vector) -> Index:
     return np.maximum(y, 0.0).astype(np.intp)
 
 
-def summarise_classes(
-    objective: Objective, rows: Rows, *, theta: Vector, weight: float, n_classes: int
-) -> tuple[State, ...]:
-    """Return the sums over the rows of each class, in units of one common weight.
-
-    Parameters
-    ----------
-    objective, rows, theta
-        As ``summarise`` takes them, the rows without the weights of their classes.
-    weight
-        Of the anchor.
-    n_classes
-        How many parts to return: a class may have no weight, or no rows.
-    """
+def sum_classes(
+    loss: Loss, rows: Rows, *, theta: Vector, n_classes: int
+) -> tuple[Sums, ...]:
+    """Return the sums over each class, of rows without the weights of their classes."""
     codes = codes_of(rows.y)
-    parts: list[State] = []
-    absent: list[int] = []
-    for code in range(n_classes):
-        own = rows.take(codes == code)
-        if not own.total_weight > 0.0:
-            absent.append(code)
-            continue
-        summary = summarise(objective, own, theta=theta)
-        part = keep_sums(initial_state(summary), summary, moment=True)
-        share = own.total_weight / weight
-        assert part.hessian is not None and part.moment is not None
-        parts.append(
-            part.replace(
-                gradient=share * part.gradient,
-                hessian=weighted_sum([(share, part.hessian)]),
-                moment=weighted_sum([(share, part.moment)]),
-                kinks=None if part.kinks is None else share * part.kinks,
-                anchor_weight=weight,
-            )
+    return tuple(
+        sum_rows(loss, rows.take(codes == code), theta=theta).keeping(
+            hessian=True, moment=True
         )
-    # Nothing of such a class counts: its factor is zero, and any part takes its place.
-    for code in absent:
-        parts.insert(code, parts[0])
-    return tuple(parts)
-
-
-def change_classes(parts: Sequence[State], change: SignedRows) -> tuple[State, ...]:
-    """Return the sums of each class after rows leave or come."""
-    codes = codes_of(change.rows.y)
-    after = list(parts)
-    for code in np.unique(codes).tolist():
-        own = replace(change, rows=change.rows.take(codes == code))
-        part = change_gradient(_with_room(after[code], own), own)
-        after[code] = change_matrices(part, own, spend=False)
-    return tuple(after)
-
-
-def _with_room(part: State, change: SignedRows) -> State:
-    """Return a class with a row to spare: whether one is left is decided elsewhere."""
-    removed = change.rows
-    enough = part.n_rows > len(removed) and part.weight > removed.total_weight
-    if change.sign > 0 or enough:
-        return part
-    return part.replace(
-        n_rows=part.n_rows + len(removed) + 1,
-        weight=part.weight + removed.total_weight + part.anchor_weight,
+        for code in range(n_classes)
     )
 
 
@@ -149,7 +102,7 @@ def _with_room(part: State, change: SignedRows) -> State:
 class ClassSums(Private):
     """The sums over each class, and the weights of the classes at the anchor."""
 
-    parts: tuple[State, ...]
+    parts: tuple[Sums, ...]
     then: Balance
 
     def follows(self, now: Balance) -> bool:
@@ -159,62 +112,144 @@ class ClassSums(Private):
 
     def after(self, change: RowChange) -> "ClassSums":
         """Return the sums after a request, its rows with their own weights alone."""
-        parts = self.parts
-        if change.added is not None and len(change.added):
-            parts = change_classes(parts, SignedRows(change.added, 1))
-        if change.removed is not None and len(change.removed):
-            parts = change_classes(parts, SignedRows(change.removed, -1))
-        return replace(self, parts=parts)
+        parts = list(self.parts)
+        for rows, leaving in ((change.added, False), (change.removed, True)):
+            if rows is None or not len(rows):
+                continue
+            codes = codes_of(rows.y)
+            for code in np.unique(codes).tolist():
+                own = parts[code].over(rows.take(codes == code), leaving=leaving)
+                parts[code] = parts[code] - own if leaving else parts[code] + own
+        return replace(self, parts=tuple(parts))
 
-    def combine(self, state: State, now: Balance) -> State:
-        """Return a state under the present weights of the classes.
-
-        Parameters
-        ----------
-        state
-            Of all rows, as updated with the weights at the anchor; its preconditioner,
-            anchor and counts stay.
-        now
-            The present weights.
-        """
-        pairs = [
-            (factor, part)
+    def combine(self, now: Balance) -> Sums:
+        """Return the sums over all rows, under the present weights of the classes."""
+        weighed: list[Sums] = [
+            factor * part
             for factor, part in zip(now.factors().tolist(), self.parts, strict=True)
             if factor
         ]
-        kinks = None
-        if state.kinks is not None:
-            kinks = np.asarray(
-                sum(f * p.kinks for f, p in pairs if p.kinks is not None)
-            )
-        return state.replace(
-            gradient=np.asarray(sum(f * p.gradient for f, p in pairs)),
-            hessian=weighted_sum([(f, p.loss_hessian) for f, p in pairs]),
-            moment=weighted_sum(
-                [(f, p.moment) for f, p in pairs if p.moment is not None]
-            ),
-            kinks=kinks,
-            weight=now.total,
-            scales=_stretch(state.scales, _largest_gain(self.then, now)),
-            n_updates=state.n_updates + len(pairs),
-            unsolved=None,
+        total = weighed[0]
+        for part in weighed[1:]:
+            total = total + part
+        # Rows of a class without weight are rows all the same.
+        n_rows = sum(part.n_rows for part in self.parts)
+        whole: Sums = total.replace(weight=now.total, n_rows=n_rows)
+        return whole
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Balanced(Encoding):
+    """Another encoding, its rows weighed so that classes are balanced. Private.
+
+    Attributes
+    ----------
+    inner, balance
+        The encoding, and the present weights of the classes.
+    sums
+        The sums over each class at the anchor; None before, and for a mechanism
+        without matrices.
+    """
+
+    inner: Encoding
+    balance: Balance
+    sums: ClassSums | None = None
+
+    @classmethod
+    def of(cls, inner: Encoding, rows: RowSource, *, loss: Loss) -> Self:
+        """Return these rows' encoding with the weights of their classes."""
+        return cls(inner, Balance.of(_in_memory(rows), max(2, loss.outputs)))
+
+    @property
+    def raw(self) -> bool:
+        """Whether rows are kept as something else than what the head sees."""
+        return self.inner.raw
+
+    def keep(self, X: Any, y: Any, weight: Any, *, objective: Objective) -> Rows:
+        """Return checked features and labels as the inner encoding keeps them."""
+        return self.inner.keep(X, y, weight, objective=objective)
+
+    def fit_again(self, rows: RowSource, objective: Objective) -> Self:
+        """Return the same encoding, fitted to these rows alone."""
+        inner = self.inner.fit_again(rows, objective)
+        return self.of(inner, rows, loss=objective.loss)
+
+    def encode(self, rows: RowSource, objective: Objective) -> RowSource:
+        """Return kept rows as the head sees them, with their present weights."""
+        weighed = self.balance.weigh(_in_memory(rows))
+        return self.inner.encode(weighed, objective)
+
+    def summed(self, rows: RowSource, objective: Objective) -> RowSource:
+        """Return kept rows as the sums take them."""
+        return self.inner.summed(self.balance.weigh(_in_memory(rows)), objective)
+
+    def extend(self, theta: Vector, objective: Objective) -> Vector:
+        """Return parameters of what the head sees as those of what is summed."""
+        return self.inner.extend(theta, objective)
+
+    def anchored(self, objective: Objective) -> Self:
+        """Return the encoding with its present features as those at the anchor."""
+        return replace(self, inner=self.inner.anchored(objective), sums=None)
+
+    @property
+    def plain(self) -> bool:
+        """False: there are sums over each class besides."""
+        return False
+
+    def anchor(
+        self, terms: FitTerms, answer: Answer, *, rows: RowSource
+    ) -> tuple[Self, Answer]:
+        """Return the encoding and an answer just solved, with sums over each class."""
+        # Not by super(): a dataclass with slots is another class than this one.
+        encoding, answer = Encoding.anchor(self, terms, answer, rows=rows)
+        if not terms.mechanism.keeps_matrices:
+            return encoding, answer
+        parts = sum_classes(
+            terms.objective.loss,
+            in_memory(encoding.inner.summed(_in_memory(rows), terms.objective)),
+            theta=answer.state.anchor,
+            n_classes=len(self.balance.totals),
         )
+        return replace(encoding, sums=ClassSums(parts, self.balance)), answer
+
+    def after(self, change: RowChange, objective: Objective) -> EncodedRequest:
+        """Return what a request of kept rows leads to."""
+        balance = self.balance.after(change)
+        inner = self.inner.after(change, objective)
+        after = replace(self, inner=inner.encoding, balance=balance)
+        if self.sums is None or inner.change is None or not self.sums.follows(balance):
+            return EncodedRequest(after, None)
+        seen = replace_rows(inner.change, self.sums.then.weigh)
+        sums = self.sums.after(inner.change)
+
+        def lift(state: State) -> State | None:
+            present = state.replace(sums=sums.combine(balance))
+            return present if inner.lift is None else inner.lift(present)
+
+        after = replace(after, sums=sums)
+        return EncodedRequest(after, seen, lift, keeps_sums=False)
+
+    @property
+    def learned(self) -> Encoding | None:
+        """The part of the inner encoding that learns from rows."""
+        return self.inner.learned
+
+    @property
+    def unweighted(self) -> Encoding:
+        """The encoding without weights of classes."""
+        return self.inner
+
+    @property
+    def public(self) -> PublicEncoding | None:
+        """What predictions need: weights are for the fit alone."""
+        return self.inner.public
+
+    def state_in(self, scope: Scope) -> Scope:
+        """Return what certificates state of the inner encoding."""
+        return self.inner.state_in(scope)
 
 
-def _largest_gain(then: Balance, now: Balance) -> float:
-    """Return by how much a row can have gained in weight since the anchor."""
-    old, new = then.factors(), now.factors()
-    present = (new > 0.0) & (old > 0.0)
-    return max(1.0, float((new[present] / old[present]).max(initial=1.0)))
-
-
-def _stretch(scales: Scales, gain: float) -> Scales:
-    """Return the sizes of what is summed, after this gain in weight."""
-    return replace(
-        scales,
-        slope=gain * scales.slope,
-        square_norm=gain * scales.square_norm,
-        hessian=gain * scales.hessian,
-        moment=gain * scales.moment,
-        weight=gain * scales.weight,
-    )
+def _in_memory(rows: RowSource) -> Rows:
+    """Return rows in memory with nothing absent, or refuse others."""
+    return in_memory(without_gaps(rows), "class_weight='balanced'")

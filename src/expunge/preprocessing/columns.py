@@ -7,8 +7,8 @@ code is its place among the sorted categories of the fit, and stays when others 
 ``Column.codes`` says which are left. A category that the fit did not see has code -1.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -19,11 +19,12 @@ from scipy import sparse
 from ..core.arrays import Index, Matrix, Vector
 from ..core.values import stored
 from ..exceptions import InvalidInput, Unsupported
-from ..promise.scope import Scope
 from .description import Group, OneHot, Ordinal, Preprocessing, Source
 
 ColumnKind: TypeAlias = Literal["number", "category", "ordinal"]
 UNKNOWN = -1
+# What NumPy makes of a missing date, and of a missing difference of dates.
+NOT_A_TIME = -(2.0**63)
 
 
 @stored
@@ -61,11 +62,11 @@ class Column:
         """Return the column of a table as numbers."""
         values = take_column(X, self.source)
         if self.kind == "number":
-            return self._read_numbers(values)
-        keys, places = find_categories(values, self.source)
-        known = dict(zip(self.categories, self.codes, strict=True))
-        codes = np.array([self._code(key, known) for key in keys], dtype=np.float64)
-        return self._require_filled(codes[places])
+            return self._require_filled(to_numbers(values, self.source))
+        keys, indices = find_categories(values, self.source)
+        code_of = dict(zip(self.categories, self.codes, strict=True))
+        codes = np.array([self._code(key, code_of) for key in keys], dtype=np.float64)
+        return self._require_filled(codes[indices])
 
     def keep(self, codes: set[int]) -> "Column":
         """Return the column without the categories that have other codes."""
@@ -80,24 +81,19 @@ class Column:
             self.unknown,
         )
 
-    def _code(self, key: Any, known: dict[Any, int]) -> float:
-        """Return the code of a category."""
+    def _code(self, key: Any, code_of: dict[Any, int]) -> float:
         if key is None and self.filled is not None:
             key = self.filled
-        if key in known:
+        if key in code_of:
             missing = key is None and self.kind == "ordinal"
-            return float("nan") if missing else float(known[key])
+            return float("nan") if missing else float(code_of[key])
         if self.unknown is None:
             raise InvalidInput(
                 f"column {self.source!r} holds {key!r}, which is none of its "
-                f"{len(known)} categories; correct the table, or encode with "
+                f"{len(code_of)} categories; correct the table, or encode with "
                 "handle_unknown='ignore'"
             )
         return self.unknown
-
-    def _read_numbers(self, values: Any) -> Vector:
-        """Return a column of numbers; refuse text, infinity and unexpected gaps."""
-        return self._require_filled(to_numbers(values, self.source))
 
     def _require_filled(self, numbers: Vector) -> Vector:
         """Return numbers, or codes, after refusing gaps that nothing fills."""
@@ -114,27 +110,10 @@ class Column:
 @stored
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is learned from rows besides the model, fixed at the fit.
-
-    Attributes
-    ----------
-    described, columns
-        What preprocessing does, and how columns are read for it.
-    balanced
-        Whether classes are weighed by how much weight they have left.
-    given
-        Whether preprocessing was asked for; without it columns pass as they are.
-    """
+    """What preprocessing does, and how columns are read for it."""
 
     described: Preprocessing
     columns: tuple[Column, ...]
-    balanced: bool = False
-    given: bool = True
-
-    def state_in(self, scope: Scope) -> Scope:
-        """Return the scope of a model, saying what this recipe does."""
-        guessed = self.described.guessed
-        return replace(scope, preprocessed=self.given, columns_guessed=guessed)
 
     @property
     def groups(self) -> list[Group]:
@@ -149,23 +128,25 @@ def read_columns(columns: Sequence[Column], X: Any) -> Matrix:
             "preprocessing takes dense rows; pass X.toarray(), or leave preprocessing "
             "out for a sparse X"
         )
-    return np.column_stack([column.read(X) for column in columns])
+    table = as_table(X)
+    return np.column_stack([column.read(table) for column in columns])
 
 
 def learn_columns(described: Preprocessing, X: Any) -> tuple[Column, ...]:
     """Return how each column is read, in the order of the groups."""
+    table = as_table(X)
     return tuple(
-        _learn_column(group, place, X=X)
+        _learn_column(group, index, X=table)
         for group in described.groups
-        for place in range(len(group.columns))
+        for index in range(len(group.columns))
     )
 
 
-def _learn_column(group: Group, place: int, *, X: Any) -> Column:
+def _learn_column(group: Group, index: int, *, X: Any) -> Column:
     """Return how a column of a group is read, its categories learned or declared."""
-    source, encode = group.columns[place], group.encode
+    source, encode = group.columns[index], group.encode
     if isinstance(encode, Ordinal):
-        declared = encode.categories[place]
+        declared = encode.categories[index]
         codes = tuple(range(len(declared)))
         gaps = group.fill is not None
         return Column(
@@ -176,73 +157,120 @@ def _learn_column(group: Group, place: int, *, X: Any) -> Column:
     filled = None
     if group.fill is not None and group.fill.strategy == "constant":
         filled = group.fill.value
-    categories = _find_all(group, place, X=X, encode=encode)
+    categories = _find_all(group, index, X=X, encode=encode)
     unknown = None if encode.unknown == "error" else float(UNKNOWN)
     codes = tuple(range(len(categories)))
     return Column(source, "category", categories, codes, filled, unknown)
 
 
-def _find_all(group: Group, place: int, *, X: Any, encode: OneHot) -> tuple[Any, ...]:
+def _find_all(group: Group, index: int, *, X: Any, encode: OneHot) -> tuple[Any, ...]:
     """Return the categories of a column, sorted, a missing value last."""
-    source, fill = group.columns[place], group.fill
+    source, fill = group.columns[index], group.fill
     keys, _ = find_categories(take_column(X, source), source)
-    found: set[Any] = set(keys)
+    categories: set[Any] = set(keys)
     if fill is not None and fill.strategy == "most_frequent":
-        found.add(None)  # counted by itself, since what fills it may change
-    elif fill is not None and None in found:
-        found = (found - {None}) | {fill.value}
+        categories.add(None)  # counted by itself, since what fills it may change
+    elif fill is not None and None in categories:
+        categories = (categories - {None}) | {fill.value}
     if encode.categories is None:
-        return sort_categories(found, source)
-    return _require_declared(encode.categories[place], found, group=group, place=place)
+        return sort_categories(categories, source)
+    return _require_declared(
+        encode.categories[index], categories, group=group, index=index
+    )
 
 
 def _require_declared(
-    declared: tuple[Any, ...], found: set[Any], *, group: Group, place: int
+    declared: tuple[Any, ...], categories: set[Any], *, group: Group, index: int
 ) -> tuple[Any, ...]:
     """Return declared categories, and the missing one if that is filled later."""
     filled = group.fill is not None and group.fill.strategy == "most_frequent"
-    strangers = found - set(declared) - ({None} if filled else set())
+    strangers = categories - set(declared) - ({None} if filled else set())
     if strangers:
         example = min(map(repr, strangers))
         raise InvalidInput(
-            f"column {group.columns[place]!r} holds {example}, which is none of its "
+            f"column {group.columns[index]!r} holds {example}, which is none of its "
             f"{len(declared)} declared categories; declare it, or correct the table"
         )
     return (*declared, None) if filled and None not in declared else declared
 
 
-def sort_categories(found: set[Any], source: Source) -> tuple[Any, ...]:
+def sort_categories(categories: set[Any], source: Source) -> tuple[Any, ...]:
     """Return categories in order, a missing value last."""
     try:
-        known = sorted(found - {None})
+        ordered = sorted(categories - {None})
     except TypeError:
         raise InvalidInput(
             f"column {source!r} mixes text and numbers, which have no order; make "
             "them all text or all numbers"
         ) from None
-    return (*known, *([None] if None in found else []))
+    return (*ordered, *([None] if None in categories else []))
 
 
-def names_of(X: Any) -> list[Any]:
-    """Return the names of the columns of a data frame or a pyarrow table."""
-    # The columns of a pyarrow table are values; a frame may have any attribute.
-    is_arrow = hasattr(X, "column_names") and not hasattr(X, "iloc")
-    return list(X.column_names if is_arrow else X.columns)
+def as_frame(X: Any) -> Any:
+    """Return a data frame, or a table of pyarrow, by narwhals; None for another X."""
+    if isinstance(X, np.ndarray | list | tuple | Mapping) or sparse.issparse(X):
+        return None
+    import narwhals as nw
+
+    if isinstance(X, nw.DataFrame):
+        return X
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        return frame if isinstance(frame, nw.DataFrame) and frame.columns else None
+    except nw.exceptions.DuplicateError as error:
+        raise InvalidInput(
+            f"the table has columns of one name; rename them ({error})"
+        ) from None
 
 
-def take_column(X: Any, source: Source) -> Any:
+def take_rows(X: Any, rows: Index) -> Any:
+    """Return some rows of a table, a column, a matrix or a list, of the same kind."""
+    if isinstance(X, np.ndarray | list | tuple):
+        return np.asarray(X)[rows]
+    if sparse.issparse(X):
+        matrix: Any = X
+        return matrix.tocsr()[rows]
+    import narwhals as nw
+
+    found = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
+    if isinstance(found, nw.DataFrame | nw.Series):
+        return found[rows].to_native()
+    return np.asarray(X)[rows]
+
+
+def as_table(X: Any) -> Any:
+    """Return what columns are taken from: a frame, a mapping by name, or an array."""
+    if isinstance(X, np.ndarray | Mapping):
+        return X
+    frame = as_frame(X)
+    return np.asarray(X, dtype=object) if frame is None else frame
+
+
+def take_column(X: Any, source: Source) -> NDArray[Any]:
     """Return one column of a table or an array."""
-    if hasattr(X, "columns"):
-        names = names_of(X)
-        if isinstance(source, str):
-            if source not in names:
-                raise InvalidInput(
-                    f"the table has no column {source!r}; it has "
-                    f"{', '.join(map(repr, names[:8]))}"
-                )
-            return X[source]
-        return X.iloc[:, source] if hasattr(X, "iloc") else X[names[source]]
-    table = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)
+    table = as_table(X)
+    if isinstance(table, np.ndarray):
+        return _take_from_array(table, source)
+    if isinstance(table, Mapping):
+        values: NDArray[Any] = table[source]
+        return values
+    if isinstance(source, str) and source not in table.columns:
+        raise InvalidInput(
+            f"the table has no column {source!r}; it has "
+            f"{', '.join(map(repr, table.columns[:8]))}"
+        )
+    named = isinstance(source, str)
+    column = table.get_column(source) if named else table[:, source]
+    if table.implementation.is_pyarrow() and str(column.dtype) == "Categorical":
+        # As an array, narwhals takes the first category for a gap.
+        values = np.empty(len(column), dtype=object)
+        values[:] = column.to_list()
+        return values
+    values = column.to_numpy()
+    return values
+
+
+def _take_from_array(table: NDArray[Any], source: Source) -> NDArray[Any]:
     if table.ndim != 2:
         raise InvalidInput(
             f"X has shape {table.shape}; it must be (rows, columns), even for one row"
@@ -255,16 +283,16 @@ def take_column(X: Any, source: Source) -> Any:
     return table[:, source]
 
 
-def to_numbers(values: Any, source: Source) -> Vector:
+def to_numbers(values: NDArray[Any], source: Source) -> Vector:
     """Return a column as finite numbers, NaN where a value is missing."""
     try:
-        if hasattr(values, "to_numpy") and not hasattr(values, "combine_chunks"):
-            plain = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        else:
-            plain = np.asarray(values, dtype=np.float64)
+        numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        plain = _to_numbers_slowly(values, source)
-    numbers = np.array(plain, dtype=np.float64)
+        numbers = _to_numbers_slowly(values, source)
+    lowest = np.flatnonzero(numbers == NOT_A_TIME)
+    if lowest.size:  # a missing date, or that number itself
+        found = np.asarray(values, dtype=object)[lowest]
+        numbers[lowest[find_missing(found)]] = np.nan
     numbers[np.isnan(numbers)] = np.nan  # one spelling, for digests
     infinite = np.isinf(numbers)
     if infinite.any():
@@ -278,53 +306,49 @@ def to_numbers(values: Any, source: Source) -> Vector:
 def _to_numbers_slowly(values: Any, source: Source) -> Vector:
     """Return numbers from objects, or say which one is no number."""
     numbers = np.empty(len(values))
-    for place, value in enumerate(np.asarray(values, dtype=object)):
+    for index, value in enumerate(np.asarray(values, dtype=object)):
         if _is_missing(value):
-            numbers[place] = np.nan
+            numbers[index] = np.nan
         elif isinstance(value, Real):
-            numbers[place] = float(value)
+            numbers[index] = float(value)
         else:
             raise InvalidInput(
-                f"column {source!r} holds {str(value)[:40]!r} in row {place}, which "
+                f"column {source!r} holds {str(value)[:40]!r} in row {index}, which "
                 "is not a number; encode the column with OneHotEncoder() in the "
                 "preprocessing"
             )
     return numbers
 
 
-def find_categories(column: Any, source: Source) -> tuple[list[Any], Index]:
+def find_categories(column: NDArray[Any], source: Source) -> tuple[list[Any], Index]:
     """Return the categories of a column, and for each row which one it has.
 
     Any missing value becomes None, the last category if there is one. Equal numbers are
     one category, however they are written.
     """
-    factorize: Callable[..., Any] | None = getattr(column, "factorize", None)
-    if factorize is not None:  # a pandas column: faster, and text needs no sorting
-        places, found = factorize(use_na_sentinel=True)
-        keys = [_plain(key) for key in np.asarray(found, dtype=object)]
-        places = np.where(places < 0, len(keys), places)
-    elif str(getattr(column, "type", "")) in ("string", "large_string"):  # of pyarrow
-        encoded = column.combine_chunks().dictionary_encode()
-        keys = encoded.dictionary.to_pylist()
-        places = encoded.indices.fill_null(len(keys)).to_numpy(zero_copy_only=False)
-    else:
-        values = np.asarray(column)
-        missing = _find_missing(values)
-        try:
-            found, inner = np.unique(
-                _unify_numbers(values[~missing]), return_inverse=True
-            )
-        except TypeError:
-            raise InvalidInput(
-                f"column {source!r} mixes text and numbers, which have no order; make "
-                "them all text or all numbers"
-            ) from None
-        keys = [_plain(key) for key in found.tolist()]
-        places = np.full(len(values), len(keys), dtype=np.intp)
-        places[~missing] = inner
-    if (places == len(keys)).any():
-        keys.append(None)
-    return keys, places.astype(np.intp)
+    values = np.asarray(column)
+    found: dict[Any, int] = {}
+    try:
+        if values.dtype.kind in "OUST":  # text needs no sorting
+            given = (found.setdefault(one, len(found)) for one in values.tolist())
+            indices = np.fromiter(given, dtype=np.intp, count=len(values))
+            distinct = list(found)
+        else:
+            unique, indices = np.unique(values, return_inverse=True)
+            distinct = unique.tolist()
+    except TypeError:
+        raise InvalidInput(
+            f"column {source!r} holds lists, or other values that are neither text nor "
+            "numbers; make them text"
+        ) from None
+    keys: dict[Any, int] = {}
+    codes = [
+        None if _is_missing(one) else keys.setdefault(_plain(one), len(keys))
+        for one in distinct
+    ]
+    gaps = [None] if None in codes else []
+    code_of = [len(keys) if code is None else code for code in codes]
+    return [*keys, *gaps], np.array(code_of, dtype=np.intp)[indices]
 
 
 def _plain(value: Any) -> Any:
@@ -336,7 +360,7 @@ def _plain(value: Any) -> Any:
     return int(value) if whole else value
 
 
-def _find_missing(column: NDArray[Any]) -> NDArray[np.bool]:
+def find_missing(column: NDArray[Any]) -> NDArray[np.bool]:
     """Return where a value is missing: None, NaN, NaT or NA."""
     if column.dtype != object:
         return np.asarray(column != column)
@@ -346,14 +370,3 @@ def _find_missing(column: NDArray[Any]) -> NDArray[np.bool]:
 def _is_missing(value: Any) -> bool:
     # pandas' NA has no truth value, hence no comparison with itself.
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
-
-
-def _unify_numbers(values: NDArray[Any]) -> NDArray[Any]:
-    """Return equal numbers as the same object: -0.0 as 0.0, and 1.0 as 1 in a mix."""
-    if values.dtype.kind == "f":
-        return np.asarray(values + 0.0)
-    if values.dtype != object:
-        return values
-    table = np.empty(len(values), dtype=object)
-    table[:] = [_plain(value) for value in values]
-    return table

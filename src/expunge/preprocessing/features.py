@@ -12,8 +12,8 @@ requests change the numbers alone. ``FittedPreprocessing`` is the public part, w
 predictions and files need.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -49,15 +49,15 @@ class FlagTable(NamedTuple):
     columns
         The columns.
     first, last
-        Where the codes of each begin and end in ``places``.
-    places
+        Where the codes of each begin and end in ``indices``.
+    indices
         The feature of each code, that of code -1 first; -1 for none.
     """
 
     columns: Index
     first: Index
     last: Index
-    places: Index
+    indices: Index
 
 
 @stored
@@ -72,15 +72,23 @@ class Layout:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone.
+
+        What was computed on the way tells how the last request was answered, and so
+        who left; a copy computes it again.
+        """
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def equals(self, other: "Layout") -> bool:
         """Whether these features are about the same."""
         return self is other or self.keys == other.keys
 
     @cached_property
     def keys(self) -> dict[tuple[int, tuple[int, ...] | None], int]:
-        """The place of each feature by its column and codes, in order."""
+        """The index of each feature by its column and codes, in order."""
         pairs = zip(self.columns.tolist(), self.codes, strict=True)
-        return {key: place for place, key in enumerate(pairs)}
+        return {key: index for index, key in enumerate(pairs)}
 
     @cached_property
     def numbers(self) -> Index:
@@ -96,20 +104,20 @@ class Layout:
     def flags(self) -> FlagTable:
         """Where the codes of categories find their features."""
         tables: dict[int, dict[int, int]] = {}
-        for place, (column, codes) in enumerate(
+        for index, (column, codes) in enumerate(
             zip(self.columns.tolist(), self.codes, strict=True)
         ):
             if codes:
-                tables.setdefault(column, {}).update(dict.fromkeys(codes, place))
+                tables.setdefault(column, {}).update(dict.fromkeys(codes, index))
         # A code beyond those of the features has none of them: the last entry.
         sizes = [max(table) + 3 for table in tables.values()]
         first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        places = np.full(first[-1], -1, dtype=np.intp)
+        indices = np.full(first[-1], -1, dtype=np.intp)
         for begin, table in zip(first, tables.values(), strict=False):
-            for code, place in table.items():
-                places[begin + code + 1] = place
+            for code, index in table.items():
+                indices[begin + code + 1] = index
         columns = np.array(list(tables), dtype=np.intp)
-        return FlagTable(columns, first[:-1], first[1:] - 1, places)
+        return FlagTable(columns, first[:-1], first[1:] - 1, indices)
 
 
 @stored
@@ -146,11 +154,11 @@ class Features:
     def replace_numbers(self, features: Sequence[Feature]) -> "Features":
         """Return the features with the numbers of these in place of the old ones."""
         keys = self.layout.keys
-        places = [keys[one.column, one.codes] for one in features]
+        indices = [keys[feature.column, feature.codes] for feature in features]
         changed = []
         for name in ("centre", "scale", "offset", "missing"):
             values = getattr(self, name).copy()
-            values[places] = [getattr(one, name) for one in features]
+            values[indices] = [getattr(feature, name) for feature in features]
             changed.append(values)
         return Features(self.layout, *changed)
 
@@ -169,14 +177,13 @@ class Features:
         table = layout.flags
         if table.columns.size:
             codes = raw[:, table.columns].astype(np.intp)
-            places = table.places[np.minimum(table.first + codes + 1, table.last)]
-            rows, found = np.nonzero(places >= 0)
-            hit = places[rows, found]
+            indices = table.indices[np.minimum(table.first + codes + 1, table.last)]
+            rows, found = np.nonzero(indices >= 0)
+            hit = indices[rows, found]
             encoded[rows, hit] += 1.0 / self.scale[hit]
         return encoded
 
     def _encode_numbers(self, x: Matrix, at: Index) -> Matrix:
-        """Return the features of numbers, gaps filled."""
         z = (x - self.centre[at]) / self.scale[at] + self.offset[at]
         gaps = np.isnan(x)
         if not gaps.any():
@@ -220,17 +227,17 @@ class FittedPreprocessing:
     ) -> "FittedPreprocessing":
         """Return these parts with categories numbered 0, 1, ...
 
-        Codes are places among all categories of the first fit: public ones would tell
+        Codes are numbers among all categories of the first fit: public ones would tell
         that somebody left, and about what they had.
         """
         layout = features.layout
-        places = [
-            {code: place for place, code in enumerate(column.codes)}
+        indices = [
+            {code: index for index, code in enumerate(column.codes)}
             | {UNKNOWN: UNKNOWN}
             for column in columns
         ]
         codes = tuple(
-            own and tuple(places[j][code] for code in own if code in places[j])
+            own and tuple(indices[j][code] for code in own if code in indices[j])
             for j, own in zip(layout.columns.tolist(), layout.codes, strict=True)
         )
         if codes != layout.codes:  # else keep what the layout has computed
@@ -243,6 +250,38 @@ class FittedPreprocessing:
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the model sees them."""
         return self.features.encode(read_columns(self.columns, X))
+
+    def require_consistent(self, columns: Collection[Source]) -> None:
+        """Raise ValueError if the parts, read from a file, do not go together.
+
+        ``columns`` are those that a table may have.
+        """
+        layout, n_features = self.features.layout, len(self.names)
+        numbers = [
+            getattr(self.features, field.name) for field in fields(self.features)
+        ]
+        codes = [own for own in layout.codes if own is not None]
+        given: tuple[Any, ...] = self.columns  # anything, by a file
+        reads = all(
+            isinstance(column, Column)
+            and type(column.source) in (int, str)
+            and column.source in columns
+            and len(column.codes) == len(column.categories)
+            for column in given
+        )
+        if not (
+            reads
+            and all(isinstance(name, str) for name in self.names)
+            and layout.columns.shape == (n_features,)
+            and np.isin(layout.columns, np.arange(len(self.columns))).all()
+            and len(layout.codes) == n_features
+            and all(isinstance(code, int) for own in codes for code in own)
+            and all(
+                array.shape == (n_features,) and array.dtype == np.float64
+                for array in numbers[1:]
+            )
+        ):
+            raise ValueError("the parts of this preprocessing do not go together")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -35,17 +35,17 @@ NO_RANGE = 10.0 * float(np.finfo(np.float64).eps)
 
 
 class _Spot(NamedTuple):
-    """One column: its group, its place, how it is read, and what is known of it."""
+    """One column: its group, its index, how it is read, and what is known of it."""
 
     group: Group
-    place: int
+    column_index: int
     column: Column
     statistics: Statistics
 
 
 def learn(recipe: Recipe, raw: RowSource) -> tuple[Recipe, Statistics, Features]:
     """Return what preprocessing learns from raw rows, some of them at a time."""
-    parts = raw.map_present(lambda rows: np.asarray(rows.X))
+    parts = raw.map_present(lambda rows: rows.dense())
     statistics = count_rows(recipe, next(parts))
     for more in parts:
         statistics = statistics.including(more)
@@ -60,8 +60,8 @@ def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:
     if nothing changes.
     """
     columns = list(recipe.columns)
-    for place, group in enumerate(recipe.groups):
-        column, counts = columns[place], statistics.counts.get(str(place))
+    for index, group in enumerate(recipe.groups):
+        column, counts = columns[index], statistics.counts.get(str(index))
         declared = getattr(group.encode, "categories", None) is not None
         if counts is None or declared or counts[list(column.codes)].all():
             continue
@@ -70,7 +70,7 @@ def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:
             # What is missing later has the code of the most frequent category.
             present.add(column.codes[column.categories.index(None)])
         if present < set(column.codes):
-            columns[place] = column.keep(present)
+            columns[index] = column.keep(present)
     if all(new is old for new, old in zip(columns, recipe.columns, strict=True)):
         return recipe
     return replace(recipe, columns=tuple(columns))
@@ -110,7 +110,7 @@ def learn_again(
             continue
         for spot in spots:
             found = [*_learn_number(spot), *_learn_indicator(spot)]
-            possible = ((spot.place, None), (spot.place, GAP))
+            possible = ((spot.column_index, None), (spot.column_index, GAP))
             old = [key for key in possible if key in keys]
             if [(one.column, one.codes) for one in found] != old:
                 return learn_features(recipe, statistics)
@@ -122,12 +122,12 @@ def _spots_by_group(
     recipe: Recipe, statistics: Statistics
 ) -> Iterator[tuple[Group, list[_Spot]]]:
     """Yield each group with its columns."""
-    place = 0
+    index = 0
     for group in recipe.described.groups:
         spots = []
         for _ in group.columns:
-            spots.append(_Spot(group, place, recipe.columns[place], statistics))
-            place += 1
+            spots.append(_Spot(group, index, recipe.columns[index], statistics))
+            index += 1
         yield group, spots
 
 
@@ -142,11 +142,11 @@ def _is_settled(group: Group) -> bool:
 
 def _learn_number(spot: _Spot) -> list[Feature]:
     """Return the feature of a number; none if nothing of it is observed."""
-    group, place, column, statistics = spot
+    group, index, column, statistics = spot
     name, fill, scale = str(column.source), group.fill, group.scale
     if fill is None and scale is None:
-        return [Feature(name, place, None, 0.0, 1.0, 0.0, nan)]
-    values = _Observed(statistics, place)
+        return [Feature(name, index, None, 0.0, 1.0, 0.0, nan)]
+    values = _Observed(statistics, index)
     if not values.n_observed:
         return []
     filled = nan if fill is None else values.fill(fill)
@@ -159,7 +159,7 @@ def _learn_number(spot: _Spot) -> list[Feature]:
         missing = filled
     else:
         missing = (filled - centre) / size + offset
-    return [Feature(name, place, None, centre, size, offset, missing)]
+    return [Feature(name, index, None, centre, size, offset, missing)]
 
 
 def read_constant(fill: FillGaps) -> float:
@@ -176,14 +176,14 @@ def read_constant(fill: FillGaps) -> float:
 class _Observed:
     """The values of one column of numbers: their sums, and in order if kept."""
 
-    def __init__(self, statistics: Statistics, place: int) -> None:
+    def __init__(self, statistics: Statistics, index: int) -> None:
         self.statistics = statistics
-        j = statistics.sum_place(place)
+        j = statistics.sum_index(index)
         self.sums = tuple(powers[j] for powers in statistics.sums.powers)
         self.total = statistics.sums.total
         self.n_observed = self.sums[0] >> UNIT
         self.mean = find_mean(self.sums[0], self.sums[1])
-        self.ordered = statistics.ordered.get(str(place))
+        self.ordered = statistics.ordered.get(str(index))
         self.value: float | None = None
 
     def fill(self, fill: FillGaps) -> float:
@@ -269,35 +269,34 @@ def _learn_flag_scale(
 
 def _learn_indicator(spot: _Spot) -> list[Feature]:
     """Return the indicator of a column's gaps; none if it has no gap."""
-    group, place, column, statistics = spot
+    group, index, column, statistics = spot
     wanted = group.fill is not None and group.fill.indicator
-    if not wanted or not statistics.has_gaps(place):
+    if not wanted or not statistics.has_gaps(index):
         return []
     sums = statistics.sums
-    hits = sums.total - sums.powers[0][statistics.sum_place(place)]
+    hits = sums.total - sums.powers[0][statistics.sum_index(index)]
     scale = None if group.scale_first else group.scale
     size, offset = _learn_flag_scale(scale, hits, total=sums.total)
     name = f"missingindicator_{column.source}"
-    return [Feature(name, place, GAP, 0.0, size, offset, nan)]
+    return [Feature(name, index, GAP, 0.0, size, offset, nan)]
 
 
 def _learn_flags(spot: _Spot) -> list[Feature]:
-    """Return the flags of a column of categories."""
-    group, place, column, statistics = spot
+    group, index, column, statistics = spot
     total, features = statistics.sums.total, []
     for key, codes in _name_flags(spot):
         real = [code for code in codes if code != UNKNOWN]
-        hits = statistics.weight_of(place, real)
+        hits = statistics.weight_of(index, real)
         size, offset = _learn_flag_scale(group.scale, hits, total=total)
         name = f"{column.source}_{'nan' if key is None else key}"
-        features.append(Feature(name, place, codes, 0.0, size, offset, nan))
+        features.append(Feature(name, index, codes, 0.0, size, offset, nan))
     return features
 
 
 def _name_flags(spot: _Spot) -> list[tuple[Any, tuple[int, ...]]]:
     """Return the category and the codes of each flag of a column."""
-    group, place, column, statistics = spot
-    encode, counts = group.encode, statistics.counts[str(place)]
+    group, index, column, statistics = spot
+    encode, counts = group.encode, statistics.counts[str(index)]
     assert isinstance(encode, OneHot)
     pairs = zip(column.categories, column.codes, strict=True)
     codes: dict[Any, tuple[int, ...]] = {key: (code,) for key, code in pairs}
@@ -328,17 +327,17 @@ def _fill_most_frequent(
     most = find_most_frequent(codes, counts)
     if most is None or None not in codes:
         return codes
-    known = {key: own for key, own in codes.items() if key is not None}
-    return {**known, most: (*known[most], *codes[None])}
+    present = {key: own for key, own in codes.items() if key is not None}
+    return {**present, most: (*present[most], *codes[None])}
 
 
 def find_most_frequent(
     codes: Mapping[Any, tuple[int, ...]], counts: NDArray[np.int64]
 ) -> Any:
     """Return the most frequent category, of equals the first; None if there is none."""
-    known = {key: counts[own[0]] for key, own in codes.items() if key is not None}
-    most = max(known, key=known.__getitem__, default=None)
-    return most if most is not None and known[most] else None
+    n_rows = {key: counts[own[0]] for key, own in codes.items() if key is not None}
+    most = max(n_rows, key=n_rows.__getitem__, default=None)
+    return most if most is not None and n_rows[most] else None
 
 
 def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...]:
@@ -348,16 +347,16 @@ def publish_columns(recipe: Recipe, statistics: Statistics) -> tuple[Column, ...
     says whether one was missing in the rows.
     """
     published = []
-    for place, (group, column) in enumerate(
+    for index, (group, column) in enumerate(
         zip(recipe.groups, recipe.columns, strict=True)
     ):
         fill = None if group.fill is None else group.fill.strategy
         if column.kind == "category" and fill == "most_frequent":
             pairs = zip(column.categories, column.codes, strict=True)
             codes = {key: (code,) for key, code in pairs}
-            most = find_most_frequent(codes, statistics.counts[str(place)])
-            known = {code for key, (code,) in codes.items() if key is not None}
-            column = replace(column.keep(known), filled=most)
+            most = find_most_frequent(codes, statistics.counts[str(index)])
+            present = {code for key, (code,) in codes.items() if key is not None}
+            column = replace(column.keep(present), filled=most)
         published.append(column)
     return tuple(published)
 

@@ -30,7 +30,7 @@ from sklearn.preprocessing import (
 from sklearn.utils._indexing import _get_column_indices
 
 from ..exceptions import InvalidInput, Unsupported
-from .columns import names_of
+from .columns import as_frame
 from .description import (
     FillGaps,
     FitRange,
@@ -79,16 +79,11 @@ def describe(preprocessing: Any, X: Any) -> Preprocessing:
 
 def _column_names(X: Any) -> list[Source]:
     """Return how the columns of a table are found: by name if they have names."""
-    if hasattr(X, "columns"):
-        names = names_of(X)
-        if all(isinstance(name, str) for name in names):
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise InvalidInput(
-                    f"the table has two columns named {twice!r}; rename one"
-                )
-            return names
-        return list(range(len(names)))
+    frame = as_frame(X)
+    if frame is not None:
+        names: list[Source] = list(frame.columns)
+        named = all(isinstance(name, str) for name in names)
+        return names if named else list(range(len(names)))
     if np.ndim(X) != 2:
         raise InvalidInput(
             f"X has shape {np.shape(X)}; it must be (rows, columns), even for one row"
@@ -140,24 +135,24 @@ def _describe_column_transformer(
     groups: list[Group] = []
     used: set[int] = set()
     for _, step, key in table.transformers:
-        places = _get_column_indices(X, key(X) if callable(key) else key)
-        used |= set(places)
-        chosen = tuple(columns[place] for place in places)
+        indices = _get_column_indices(X, key(X) if callable(key) else key)
+        used |= set(indices)
+        chosen = tuple(columns[index] for index in indices)
         if chosen:
             groups += _describe_groups(step, X, columns=chosen)
-    rest = tuple(c for place, c in enumerate(columns) if place not in used)
+    rest = tuple(c for index, c in enumerate(columns) if index not in used)
     if rest:
         groups += _describe_groups(table.remainder, X, columns=rest)
     return groups
 
 
 def _describe_step(step: Any, n_columns: int) -> Described:
-    """Return what one transformer does."""
     reader = READERS.get(type(step))
     if reader is None:
         raise Unsupported(
-            f"{type(step).__name__} as preprocessing: what it learns from the rows "
-            f"cannot be unlearned; use {WORKING}"
+            f"{type(step).__name__} as preprocessing: how its features follow rows "
+            f"that leave is not known here; use {WORKING}; if it learns nothing from "
+            "the rows, pass a map of rows of your own (expunge.Encoder)"
         )
     described: Described = reader(step, n_columns)
     return described

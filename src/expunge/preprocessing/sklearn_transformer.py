@@ -29,7 +29,6 @@ from sklearn.preprocessing import (
 
 from ..core.arrays import Index
 from ..exceptions import MissingExtra, Unsupported
-from .columns import Column
 from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
 from .features import Features, FittedPreprocessing
 
@@ -78,11 +77,11 @@ def _find_parts(fitted: FittedPreprocessing) -> list["_Part"]:
         own = range(first, first + len(group.columns))
         first += len(group.columns)
         # Nothing is left of a column that has no feature.
-        places = [p for p in own if (fitted.features.layout.columns == p).any()]
+        indices = [p for p in own if (fitted.features.layout.columns == p).any()]
         if isinstance(group.encode, OneHot):
-            parts += [_Part(group, [place], fitted) for place in places]
-        elif places:
-            parts.append(_Part(group, places, fitted))
+            parts += [_Part(group, [index], fitted) for index in indices]
+        elif indices:
+            parts.append(_Part(group, indices, fitted))
     return parts
 
 
@@ -90,10 +89,10 @@ class _Part:
     """Columns of a group that are transformed together."""
 
     def __init__(
-        self, group: Group, places: list[int], fitted: FittedPreprocessing
+        self, group: Group, indices: list[int], fitted: FittedPreprocessing
     ) -> None:
-        self.group, self.places, self.fitted = group, places, fitted
-        self.sources = [fitted.columns[place].source for place in places]
+        self.group, self.indices, self.fitted = group, indices, fitted
+        self.sources = [fitted.columns[index].source for index in indices]
 
     def make_steps(self) -> Any:
         """Return the steps, not fitted."""
@@ -108,10 +107,10 @@ class _Part:
             steps.append(("scale", self._make_scaler()))
         if group.fill is not None and group.scale_first:
             steps.append(("fill", self._make_imputer()))
-        columns = [self.fitted.columns[place] for place in self.places]
-        if any(_reads_missing(column) for column in columns):
+        columns = [self.fitted.columns[index] for index in self.indices]
+        if any(None in c.categories or c.filled is not None for c in columns):
             steps.insert(0, ("missing", _unify_missing()))
-        elif any(_has_numbers(column) for column in columns):
+        elif any(not isinstance(key, str) for c in columns for key in c.categories):
             steps.insert(0, ("objects", _make_objects()))
         return Pipeline(steps) if steps else "passthrough"
 
@@ -125,9 +124,9 @@ class _Part:
         )
 
     def _make_one_hot(self, encode: OneHot) -> OneHotEncoder:
-        (place,) = self.places
-        column = self.fitted.columns[place]
-        rare = set(rare_codes(self.fitted.features, place)) & set(column.codes)
+        (index,) = self.indices
+        column = self.fitted.columns[index]
+        rare = set(rare_codes(self.fitted.features, index)) & set(column.codes)
         keys = _with_nan(column.categories)
         least = None
         if rare:
@@ -142,7 +141,7 @@ class _Part:
 
     def _make_ordinal(self, encode: Ordinal) -> OrdinalEncoder:
         declared = [
-            _with_nan(self.fitted.columns[place].categories) for place in self.places
+            _with_nan(self.fitted.columns[index].categories) for index in self.indices
         ]
         if encode.unknown is None:
             return OrdinalEncoder(categories=declared)
@@ -166,7 +165,7 @@ class _Part:
         if isinstance(steps, str) or not isinstance(steps, Pipeline):
             return
         features = self.fitted.features
-        at = np.flatnonzero(np.isin(features.layout.columns, self.places))
+        at = np.flatnonzero(np.isin(features.layout.columns, self.indices))
         numbers = np.array(
             [j for j in at if features.layout.codes[j] is None], dtype=np.intp
         )
@@ -174,7 +173,7 @@ class _Part:
             if name == "fill" and numbers.size:
                 self._set_fill(step, numbers)
             elif name == "fill":
-                filled = self.fitted.columns[self.places[0]].filled
+                filled = self.fitted.columns[self.indices[0]].filled
                 step.statistics_ = np.array([filled], dtype=object)
             elif name == "scale":
                 self._set_scale(step, numbers if self.group.scale_first else at)
@@ -187,12 +186,12 @@ class _Part:
             scale, offset = features.scale[numbers], features.offset[numbers]
             filled = (filled - offset) * scale + features.centre[numbers]
         # A column without a number has nothing but its indicator.
-        step.statistics_ = np.full(len(self.places), np.nan)
-        at = np.searchsorted(self.places, features.layout.columns[numbers])
+        step.statistics_ = np.full(len(self.indices), np.nan)
+        at = np.searchsorted(self.indices, features.layout.columns[numbers])
         step.statistics_[at] = filled
 
     def _set_scale(self, step: Any, at: Index) -> None:
-        """Set centre and scale of the features at these places."""
+        """Set centre and scale of the features at these indices."""
         features = self.fitted.features
         scale = features.scale[at]
         # A flag over its scale plus an offset is a flag less a mean, over the scale.
@@ -214,22 +213,12 @@ class _Part:
         vars(step).pop("n_samples_seen_", None)
 
 
-def rare_codes(features: Features, place: int) -> tuple[int, ...]:
+def rare_codes(features: Features, index: int) -> tuple[int, ...]:
     """Return the codes of a column's infrequent categories, which share a feature."""
-    for j in np.flatnonzero(features.layout.columns == place):
+    for j in np.flatnonzero(features.layout.columns == index):
         if features.layout.names[j].endswith("_infrequent_sklearn"):
             return features.layout.codes[j] or ()
     return ()
-
-
-def _reads_missing(column: Column) -> bool:
-    """Whether a missing category is read as something of its own."""
-    return None in column.categories or column.filled is not None
-
-
-def _has_numbers(column: Column) -> bool:
-    """Whether numbers or booleans are among the categories."""
-    return any(not isinstance(key, str) for key in column.categories)
 
 
 def _make_objects() -> FunctionTransformer:
@@ -266,16 +255,17 @@ def _make_rows(
 ) -> Any:
     """Return made-up rows that show every category and where values may be missing."""
     columns: dict[Source, list[Any]] = {}
-    for place, column in enumerate(fitted.columns):
-        values = _make_values(fitted, place)
+    for index, column in enumerate(fitted.columns):
+        values = _make_values(fitted, index)
         # Categories of a column are numbers too, where it is used as both.
         if column.source not in columns or column.kind != "number":
             columns[column.source] = values
     length = max(map(len, columns.values()), default=2)
-    filled = {
-        name: np.array(_repeat(columns.get(name, [0.0]), length), dtype=object)
-        for name in names
-    }
+    filled = {}
+    for name in names:
+        values = columns.get(name, [0.0])
+        repeated = [*values, *[values[0]] * (length - len(values))]
+        filled[name] = np.array(repeated, dtype=object)
     if named:
         from pandas import DataFrame
 
@@ -283,15 +273,15 @@ def _make_rows(
     return np.column_stack([filled[name] for name in names])
 
 
-def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
+def _make_values(fitted: FittedPreprocessing, index: int) -> list[Any]:
     """Return values of a column: each frequent category twice, the others once."""
-    column, layout = fitted.columns[place], fitted.features.layout
-    gap = [np.nan] if place in layout.columns[layout.indicators] else []
+    column, layout = fitted.columns[index], fitted.features.layout
+    gap = [np.nan] if index in layout.columns[layout.indicators] else []
     if column.kind == "number":
         return [0.0, 1.0, *gap]
     if column.kind == "ordinal":
         return [*_with_nan(column.categories), *gap]
-    rare = rare_codes(fitted.features, place)
+    rare = rare_codes(fitted.features, index)
     keys = zip(column.categories, column.codes, strict=True)
     # Those that may be repeated come first.
     ordered = sorted(keys, key=lambda pair: pair[1] in rare)
@@ -305,8 +295,3 @@ def _make_values(fitted: FittedPreprocessing, place: int) -> list[Any]:
 def _with_nan(categories: Sequence[Any]) -> list[Any]:
     """Return categories as scikit-learn has them, NaN for a missing one."""
     return [np.nan if key is None else key for key in categories]
-
-
-def _repeat(values: list[Any], length: int) -> list[Any]:
-    """Return the values, the first of them repeated to the end."""
-    return values + [values[0]] * (length - len(values))

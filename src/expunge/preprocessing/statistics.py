@@ -51,13 +51,13 @@ class Statistics(Private):
     ordered: Mapping[str, Vector]
     counts: Mapping[str, Counts]
 
-    def sum_place(self, column: int) -> int:
+    def sum_index(self, column: int) -> int:
         """Return where the sums of a column are."""
         return self.summed.index(column)
 
     def has_gaps(self, column: int) -> bool:
         """Whether a value of this column is missing in some row."""
-        return self.sums.powers[0][self.sum_place(column)] < self.sums.total
+        return self.sums.powers[0][self.sum_index(column)] < self.sums.total
 
     def weight_of(self, column: int, codes: Sequence[int]) -> int:
         """Return the number of rows with these codes, in units of 2^-UNIT."""
@@ -72,8 +72,9 @@ class Statistics(Private):
             n_rows=self.n_rows + len(raw),
             sums=self.sums.add(come.sums),
             ordered={
-                name: _insert(values, come.ordered[name])
+                name: np.insert(values, np.searchsorted(values, added), added)
                 for name, values in self.ordered.items()
+                for added in [come.ordered[name]]
             },
             counts={
                 name: self.counts[name] + come.counts[name] for name in self.counts
@@ -113,14 +114,14 @@ def count_rows(recipe: Recipe, raw: Matrix) -> Statistics:
     """Return the statistics of raw rows that this preprocessing learns from."""
     summed, ordered, sizes = [], [], {}
     pairs = zip(recipe.groups, recipe.columns, strict=True)
-    for place, (group, column) in enumerate(pairs):
+    for index, (group, column) in enumerate(pairs):
         if column.kind == "category":
-            sizes[str(place)] = max(column.codes, default=-1) + 1
+            sizes[str(index)] = max(column.codes, default=-1) + 1
             continue
         if group.fill is not None or group.scale is not None:
-            summed.append(place)
+            summed.append(index)
         if needs_order(group):
-            ordered.append(str(place))
+            ordered.append(str(index))
     return _count(raw, summed=tuple(summed), ordered=tuple(ordered), sizes=sizes)
 
 
@@ -139,14 +140,17 @@ def _count(
     ordered: tuple[str, ...],
     sizes: Mapping[str, int],
 ) -> Statistics:
-    """Return sums, sorted values and counts of raw rows."""
     numbers = raw[:, list(summed)]
     codes = {name: _codes(raw[:, int(name)], sizes[name]) for name in sizes}
     return Statistics(
         n_rows=len(raw),
         summed=summed,
         sums=ColumnSums.of(numbers, None, highest=2),
-        ordered={name: _sort(raw[:, int(name)]) for name in ordered},
+        ordered={
+            name: np.sort(column[~np.isnan(column)])
+            for name in ordered
+            for column in [raw[:, int(name)]]
+        },
         counts={
             name: np.bincount(codes[name], minlength=size).astype(np.int64)
             for name, size in sizes.items()
@@ -161,23 +165,13 @@ def _codes(column: Vector, size: int) -> Index:
     return column.astype(np.intp)
 
 
-def _sort(column: Vector) -> Vector:
-    """Return the observed values in order."""
-    return np.sort(column[~np.isnan(column)])
-
-
-def _insert(values: Vector, come: Vector) -> Vector:
-    """Return sorted values with these sorted ones among them."""
-    return np.insert(values, np.searchsorted(values, come), come)
-
-
 def _delete(values: Vector, gone: Vector) -> Vector:
     """Return sorted values without these sorted ones, each of which must be there."""
     if not gone.size:
         return values
-    places = np.searchsorted(values, gone)
+    indices = np.searchsorted(values, gone)
     # Of equal values, one place each.
-    places = places + np.arange(len(gone)) - np.searchsorted(gone, gone)
-    if places[-1] >= len(values) or not (values[places] == gone).all():
+    indices = indices + np.arange(len(gone)) - np.searchsorted(gone, gone)
+    if indices[-1] >= len(values) or not (values[indices] == gone).all():
         raise UnknownRows(STRANGERS)
-    return np.delete(values, places)
+    return np.delete(values, indices)

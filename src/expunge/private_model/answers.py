@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Answers: what a fit or a removal computes, made to fit the budget.
 
-An ``Agreement`` is fixed at the fit: objective, mechanism, budget. An ``Answer`` is
+``FitTerms`` are fixed at the fit: objective, mechanism, budget. An ``Answer`` is
 what was computed last: the removal's state, its draft, and how far that draft may be
 from retraining. These functions lead from one answer to the next:
 
@@ -9,25 +9,32 @@ from retraining. These functions lead from one answer to the next:
     retrain_answer   the same on the remaining rows
     change_rows      the mechanism's own answer to rows that leave or come
     improve_answer   measure it on the remaining rows, then polish, then retrain, until
-                     its radius is within what the budget leaves for removals
+                     it is accepted
     anchor_answer    one more step, with all sums rebuilt from the remaining rows
+
+An answer is accepted (``Answer.fits``) if its radius is within what the budget leaves
+for removals, and if somebody who fits the remaining rows would get an answer as well:
+near the limit of rounding a fit is refused, and then we must refuse too, or our answer
+alone would tell that people left. Where that is not certain, the fit itself is run on
+the remaining rows, from nothing, and its outcome is the answer, errors included.
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import inf
 
 from ..core.arrays import Vector, norm
 from ..core.linalg import threads_for
+from ..core.measurement import measure
 from ..core.objective import Objective
-from ..core.rows import RowSource
+from ..core.rows import Rows, RowSource
 from ..core.solver import (
-    Model,
     Solution,
     Stop,
     choose_start,
     minimise,
+    minimise_wide,
     require_converged,
 )
 from ..core.sums import largest_norm
@@ -40,14 +47,22 @@ from ..exceptions import (
     NotPositiveDefinite,
 )
 from ..promise.budget import SOLVER_SHARE, Budget
-from ..promise.radius import Radius, best_radius, known_floor
-from ..removal import Draft, Mechanism, Newton, State, measure_gradient
-from ..removal.matrix_free import SMALLEST_GRADIENT, keep_short_cut, stand_still
-from ..removal.mechanisms import measure_weight, require_rows, rescale_model, retrain
-from ..removal.state import initial_state, is_matrix_free, keep_sums
-from ..removal.summary import find_minimiser, summarise, summarise_measured
-from ..wide.measurement import measure
-from ..wide.solver import minimise_wide
+from ..promise.floor import known_floor
+from ..promise.radius import Radii, Radius
+from ..removal import Draft, Mechanism, State, measure_gradient
+from ..removal.matrix_free import (
+    SMALLEST_GRADIENT,
+    MatrixFree,
+    anchor_measured,
+    keep_short_cut,
+)
+from ..removal.newton import chord
+from ..removal.retrain import (
+    draft_of,
+    find_minimiser,
+    require_rows,
+    summarise,
+)
 from .training_rows import RowChange
 
 POLISHING_STEPS = 3
@@ -61,7 +76,7 @@ MEASURED = "accepted on rows"
 
 @stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Agreement(Private):
+class FitTerms(Private):
     """What is fixed at the fit.
 
     Attributes
@@ -75,8 +90,7 @@ class Agreement(Private):
     fit_weight
         The total weight at the first fit; "sum" scaling always refers to it.
     smallest_radii
-        Whether radii are made as small as they can be, not only small enough: for
-        plans.
+        Whether radii are made as small as they can be, not only small enough.
     """
 
     objective: Objective
@@ -90,7 +104,7 @@ class Agreement(Private):
         """The declared bound on the norm of a row, if there is one."""
         return None if self.budget is None else self.budget.row_norm
 
-    def room(self, state: State) -> float:
+    def radius_allowed(self, state: State) -> float:
         """Return which radius is small enough; zero if none is."""
         if self.budget is None or self.smallest_radii:
             return 0.0
@@ -118,6 +132,9 @@ class Answer(Private):
         What was done to get it.
     n_steps
         Steps of the solver on the way; one for a mechanism's own answer.
+    as_a_fit
+        Whether a fit to the same rows is certain to be answered too; always true of a
+        fit from nothing.
     """
 
     state: State
@@ -125,12 +142,17 @@ class Answer(Private):
     radius: Radius
     decisions: tuple[str, ...]
     n_steps: int = 1
+    as_a_fit: bool = False
 
     def fits(self, budget: Budget | None) -> bool:
-        """Whether radius + tau is within the budget; true without one."""
+        """Whether radius + tau is within the budget, and a fit would be answered too.
+
+        True without a budget.
+        """
         if budget is None:
             return True
-        return self.radius.value <= budget.removal_budget(self.draft.theta.size)
+        allowed = budget.removal_budget(self.draft.theta.size)
+        return self.as_a_fit and self.radius.value <= allowed
 
 
 @stored
@@ -153,179 +175,213 @@ class Adoption(Private):
     residual: float
 
 
-def fit_answer(
-    agreement: Agreement, rows: RowSource, *, start: Vector | None
-) -> Answer:
+def fit_answer(terms: FitTerms, rows: RowSource, *, start: Vector | None) -> Answer:
     """Return the answer of a first fit.
 
     Raises NotCertifiable if the solver's error cannot be certified to be within the
     budget's tau, and InvalidInput if a row is longer than the budget allows.
     """
-    declared = agreement.row_norm
+    declared = terms.row_norm
     if declared is not None and largest_norm(rows) > declared:
         raise InvalidInput(
             f"a row is longer than the budget's row_norm={declared:g} (intercept "
             "included); scale or clip the rows before fitting, or declare a larger one"
         )
-    if is_matrix_free(agreement.mechanism):
-        answer = solve_wide(agreement, rows, start=start, decision="fitted")
-    else:
-        with rows.algebra():
-            solution = find_minimiser(agreement.objective, rows, start=start)
-        require_converged(agreement.objective, rows, solution=solution)
-        answer = _answer_at(agreement, rows, solution=solution, decision="fitted")
-    return _require_within_tau(answer, agreement.budget)
+    return _fit_fully(terms, rows, start=start, decision="fitted")
 
 
-def retrain_answer(
-    agreement: Agreement, rows: RowSource, *, start: Vector | None
-) -> Answer:
+def retrain_answer(terms: FitTerms, rows: RowSource, *, start: Vector | None) -> Answer:
     """Return the answer of a full fit to the remaining rows."""
     if not rows.total_weight > 0.0:
         raise CannotRemove(
             "no row with positive weight would be left; delete the model instead"
         )
-    if is_matrix_free(agreement.mechanism):
-        answer = _retrain_wide(agreement, rows, start=start)
-    else:
-        with rows.algebra():
-            solution = retrain(agreement.objective_for(rows), rows, start=start)
-        answer = _answer_at(agreement, rows, solution=solution, decision="retrained")
-    return _require_within_tau(answer, agreement.budget)
+    return _fit_fully(terms, rows, start=start, decision="retrained")
+
+
+def _fit_fully(
+    terms: FitTerms, rows: RowSource, *, start: Vector | None, decision: str
+) -> Answer:
+    """Return the answer of a full fit, within tau.
+
+    From the start given if a fit from nothing is certain to be answered too; otherwise
+    from nothing, so that its outcome, errors included, is that of any fit to the rows.
+    """
+    if start is not None:
+        with suppress(*REFUSALS, NotCertifiable):
+            warm = _solve(terms, rows, start=start, decision=decision)
+            if _require_within_tau(warm, terms.budget).as_a_fit:
+                return warm
+    if isinstance(rows, Rows) and rows.absent is not None:
+        rows = rows.gather()  # sums round as those of a fit do, to the last bit
+    cold = _solve(terms, rows, start=None, decision=decision)
+    return replace(_require_within_tau(cold, terms.budget), as_a_fit=True)
+
+
+def _solve(
+    terms: FitTerms,
+    rows: RowSource,
+    *,
+    start: Vector | None,
+    decision: str,
+    stop: Stop | None = None,
+) -> Answer:
+    """Return the answer at the minimiser, or raise NotConverged.
+
+    The radius has the last word: what it shows to be within tau of the minimiser is
+    solved, however large a gradient rounding leaves there. A solver that is to ``stop``
+    early need not have got anywhere.
+    """
+    if not terms.mechanism.keeps_matrices:
+        return solve_wide(terms, rows, start=start, decision=decision)
+    objective = terms.objective_for(rows)
+    with rows.algebra():
+        if stop is not None:
+            solution = minimise(objective, rows, start=start, stop=stop)
+        else:
+            solution = find_minimiser(objective, rows, start=start)
+    try:
+        if stop is None:
+            require_converged(objective, rows, solution=solution)
+    except NotConverged:
+        with suppress(*REFUSALS, NotCertifiable):
+            answer = _answer_at(terms, rows, solution=solution, decision=decision)
+            if terms.budget is not None:
+                return _require_within_tau(answer, terms.budget)
+        raise
+    return _answer_at(terms, rows, solution=solution, decision=decision)
 
 
 def change_rows(
-    agreement: Agreement,
+    terms: FitTerms,
     before: Answer,
     *,
     change: RowChange,
     remaining: Callable[[], RowSource] | None,
-    spend: bool,
+    overwrite: bool,
 ) -> Answer:
     """Return the mechanism's own answer, with its radius.
 
     Parameters
     ----------
-    agreement, before
+    terms, before
         What was fixed at the fit, and the answer before the request.
     change
         The rows that leave and those that come, as the model sees them.
     remaining
         Returns all rows after the request, for a mechanism that needs them.
-    spend
+    overwrite
         Overwrite the old state instead of copying it.
     """
-    mechanism, size = agreement.mechanism, before.state.block_size
-    if is_matrix_free(mechanism):
-        state = mechanism.update(before.state, change.removed, added=change.added)
-        return answer_wide(agreement, state, remaining=remaining)
-    rows = None
-    if mechanism.needs_rows and remaining is not None:
-        rows = remaining()
+    mechanism, size = terms.mechanism, before.state.block_size
     # Passes over rows may use every core.
     with nullcontext() if mechanism.needs_rows else threads_for(size):
         state = mechanism.update(
-            before.state, change.removed, added=change.added, spend=spend
+            before.state, change.removed, added=change.added, overwrite=overwrite
         )
-        return answer_removal(agreement, state, rows=rows)
+        if mechanism.retrains and remaining is not None:
+            rows = require_rows(state, remaining())
+            return retrain_answer(terms, rows, start=before.draft.theta)
+        return answer_removal(terms, state, rows=remaining)
 
 
 def answer_removal(
-    agreement: Agreement, state: State, *, rows: RowSource | None
+    terms: FitTerms, state: State, *, rows: Callable[[], RowSource] | None
 ) -> Answer:
-    """Return the mechanism's answer in this state, solved as far as need be."""
-    room = agreement.room(state)
+    """Return the mechanism's answer in this state, solved as far as need be.
 
-    def answer(state: State, enough: float) -> Answer:
-        state, draft = agreement.mechanism.step(state, rows, enough=enough)
-        radius = best_radius(
-            state, draft, remaining=rows, row_norm=agreement.row_norm, enough=room
-        )
-        return Answer(state, draft, radius, ("accepted",))
-
-    # What stays unsolved takes a small share of the room, if there is room for it.
-    found = answer(state, SOLVER_SHARE * room * known_floor(state))
-    if found.radius.value > room and found.draft.residual is not None:
-        return answer(found.state, 0.0)
-    return found
-
-
-def answer_wide(
-    agreement: Agreement, state: State, *, remaining: Callable[[], RowSource] | None
-) -> Answer:
-    """Return the answer of a matrix-free mechanism: as it is, or moved over the rows.
-
-    The rows are fetched only if the last answer is too far. Each step aims at a
-    gradient for which the radius should fit; the radius measured there decides.
+    Where the anchor can be the answer, it stays that while its radius is small enough,
+    and nobody fetches the rows. Else each step over them aims at a gradient for which
+    the radius should be; the radius measured there decides.
     """
-    room, found = agreement.room(state), _stand_still(agreement, state)
-    if remaining is None or found.radius.value <= room:
-        return found
-    rows = remaining()
+    allowed, mechanism = terms.radius_allowed(state), terms.mechanism
+    still = mechanism.answer_at_anchor(state)
+    if still is None:
+        seen = rows() if rows is not None and mechanism.needs_rows else None
+
+        def answer(state: State, enough: float) -> Answer:
+            state, draft = mechanism.step(state, seen, enough=enough)
+            return _judge(terms, state, draft=draft, rows=seen)
+
+        # What stays unsolved takes a small share of the radius allowed, if one is.
+        best = answer(state, SOLVER_SHARE * allowed * known_floor(state))
+        if best.radius.value > allowed and best.draft.residual is not None:
+            return answer(best.state, 0.0)
+        return best
+    best = _judge(terms, state, draft=still)
+    if rows is None or best.radius.value <= allowed:
+        return best
+    remaining = rows()
     for n_steps in range(1, WIDE_STEPS + 1):
-        assert found.draft.measured is not None
-        share = AIM * min(1.0, max(room / found.radius.value, LEAST_AIM))
-        enough = share * norm(found.draft.measured) if room else 0.0
-        state, _ = agreement.mechanism.step(found.state, rows, enough=enough)
-        decisions = (f"polished {n_steps} times",)
-        found = replace(_stand_still(agreement, state), decisions=decisions)
-        if found.radius.value <= room or not room:
+        assert best.draft.measured is not None
+        share = AIM * min(1.0, max(allowed / best.radius.value, LEAST_AIM))
+        enough = share * norm(best.draft.measured) if allowed else 0.0
+        state, draft = mechanism.step(best.state, remaining, enough=enough)
+        judged = _judge(terms, state, draft=draft)
+        best = replace(judged, decisions=(f"polished {n_steps} times",))
+        if best.radius.value <= allowed or not allowed:
             break
-    return found
+    return best
 
 
-def _stand_still(agreement: Agreement, state: State) -> Answer:
-    """Return the anchor of a matrix-free state as the answer, with its radius."""
-    draft = stand_still(state)
-    radius = best_radius(
-        state, draft, row_norm=agreement.row_norm, enough=agreement.room(state)
-    )
-    return Answer(state, draft, radius, ("accepted",))
+def _judge(
+    terms: FitTerms,
+    state: State,
+    *,
+    draft: Draft,
+    rows: RowSource | None = None,
+    smallest: bool = False,
+) -> Answer:
+    """Return a draft with its radius, and whether a fit would be answered too.
+
+    The one place where that is decided (docs/radii.md, "Acceptance").
+    """
+    budget, row_norm = terms.budget, terms.row_norm
+    enough = 0.0 if smallest else terms.radius_allowed(state)
+    radii = Radii(state, draft, row_norm, rows)
+    radius = radii.best(enough)
+    as_a_fit = budget is None
+    if budget is not None:
+        size = draft.theta.size
+        tau, allowed = budget.solver_error(size), budget.removal_budget(size)
+        if radius.value <= allowed:  # of no use otherwise
+            as_a_fit = radii.of_a_fit(radius.value + tau) <= min(tau, allowed)
+    return Answer(state, draft, radius, ("accepted",), as_a_fit=as_a_fit)
 
 
 def solve_wide(
-    agreement: Agreement, rows: RowSource, *, start: Vector | None, decision: str
+    terms: FitTerms, rows: RowSource, *, start: Vector | None, decision: str
 ) -> Answer:
     """Return the answer of a full fit without matrices, solved to the budget's tau."""
-    objective, budget = agreement.objective_for(rows), agreement.budget
+    objective, budget = terms.objective_for(rows), terms.budget
     at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
-    tau = inf if budget is None else budget.solver_error(at.theta.size)
-    goal, short_cut, scales, n_steps = SMALLEST_GRADIENT, None, None, 0
+    tau = inf
+    if budget is not None:  # a fit beyond what removals may be is of no use either
+        size = at.theta.size
+        tau = min(budget.solver_error(size), budget.removal_budget(size))
+    goal, short_cut, sums, n_steps = SMALLEST_GRADIENT, None, None, 0
+    weight = rows.total_weight
     for _ in range(WIDE_STEPS):
         solution = minimise_wide(
             objective, rows, start=at, goal=goal, short_cut=short_cut
         )
         at, short_cut = solution.at, solution.short_cut
         n_steps += solution.n_steps
-        summary = summarise_measured(objective, rows, at=at, scales=scales)
-        scales, state = summary.scales, agreement.mechanism.init(summary)
-        state = keep_short_cut(state, short_cut)
-        answer = _stand_still(replace(agreement, smallest_radii=True), state)
+        state = anchor_measured(objective, rows, at=at, before=sums)
+        sums, state = state.sums, keep_short_cut(state, short_cut)
+        draft = MatrixFree().answer_at_anchor(state)
+        answer = _judge(terms, state, draft=draft, smallest=True)
         if answer.radius.value <= tau or not solution.n_steps:
             break
         # Of the gradient that was reached: it may be well below the goal.
         assert answer.draft.measured is not None
         share = AIM * max(tau / answer.radius.value, LEAST_AIM)
-        goal = share * min(goal, norm(answer.draft.measured))
+        goal = share * min(goal, norm(answer.draft.measured) / weight)
     return replace(answer, decisions=(decision,), n_steps=n_steps)
 
 
-def _retrain_wide(
-    agreement: Agreement, rows: RowSource, *, start: Vector | None
-) -> Answer:
-    """Return the answer from the start given and, if that leads nowhere, from nothing.
-
-    A fit to the remaining rows would start from nothing: it must not be refused here.
-    """
-    try:
-        answer = solve_wide(agreement, rows, start=start, decision="retrained")
-        return _require_within_tau(answer, agreement.budget)
-    except (*REFUSALS, NotCertifiable):
-        return solve_wide(agreement, rows, start=None, decision="retrained")
-
-
 def improve_answer(
-    agreement: Agreement, answer: Answer, *, remaining: RowSource, again: bool
+    terms: FitTerms, answer: Answer, *, remaining: RowSource, again: bool
 ) -> Answer:
     """Return an answer that fits the budget: measured, polished, or retrained.
 
@@ -334,65 +390,61 @@ def improve_answer(
     after which many requests fit without rows.
     """
     rows = require_rows(answer.state, remaining)
-    if is_matrix_free(agreement.mechanism):
-        return retrain_answer(agreement, rows, start=answer.draft.theta)
-    state = measure_weight(answer.state, rows)
+    if answer.draft.measured is not None:  # on these rows already
+        return retrain_answer(terms, rows, start=answer.draft.theta)
+    state = answer.state.weighing(rows.total_weight)
     draft = measure_gradient(state, answer.draft, remaining=rows)
-    radius = best_radius(
-        state,
-        draft,
-        remaining=rows,
-        row_norm=agreement.row_norm,
-        enough=agreement.room(state),
-    )
-    measured = replace(answer, draft=draft, radius=radius, decisions=(MEASURED,))
-    if measured.fits(agreement.budget) and not again:
+    judged = _judge(terms, state, draft=draft, rows=rows)
+    measured = replace(judged, state=answer.state, decisions=(MEASURED,))
+    if measured.fits(terms.budget) and not again:
         return measured
     theta = answer.draft.theta
     try:
         solution = minimise(
-            agreement.objective_for(rows),
+            terms.objective_for(rows),
             rows,
             start=theta,
-            chord=_chord(state),
+            chord=chord(state),
             stop=Stop(POLISHING_STEPS),
         )
         done = f"polished {solution.n_steps} times"
-        polished = _answer_at(agreement, rows, solution=solution, decision=done)
+        polished = _answer_at(terms, rows, solution=solution, decision=done)
     except REFUSALS:
-        return retrain_answer(agreement, rows, start=theta)
-    if polished.fits(agreement.budget):
+        return retrain_answer(terms, rows, start=theta)
+    if polished.fits(terms.budget):
         return polished
-    return retrain_answer(agreement, rows, start=theta)
+    return retrain_answer(terms, rows, start=theta)
 
 
-def anchor_answer(
-    agreement: Agreement, answer: Answer, *, remaining: RowSource
-) -> Answer:
+def anchor_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> Answer:
     """Return the answer after one more step, with sums rebuilt from the rows."""
     rows = require_rows(answer.state, remaining)
-    objective, start = agreement.objective_for(rows), answer.draft.theta
-    if is_matrix_free(agreement.mechanism):
-        return solve_wide(agreement, rows, start=start, decision="re-anchored")
-    solution = minimise(objective, rows, start=start, stop=Stop(1))
-    return _answer_at(agreement, rows, solution=solution, decision="re-anchored")
+    anchored = _solve(
+        terms,
+        rows,
+        start=answer.draft.theta,
+        decision="re-anchored",
+        stop=Stop(after=1),
+    )
+    if anchored.fits(terms.budget):
+        return anchored
+    return retrain_answer(terms, rows, start=None)
 
 
 def _answer_at(
-    agreement: Agreement, rows: RowSource, *, solution: Solution, decision: str
+    terms: FitTerms, rows: RowSource, *, solution: Solution, decision: str
 ) -> Answer:
     """Return the answer anchored at a solution on these rows, nothing removed yet."""
-    objective = agreement.objective_for(rows)
-    summary = summarise(
-        objective, rows, theta=solution.theta, subgradient=solution.subgradient
+    objective = terms.objective_for(rows)
+    whole = summarise(objective, rows, theta=solution.theta)
+    draft = draft_of(solution, rows)
+    plain = replace(
+        whole, sums=whole.sums.replace(curvature=None, intercept_columns=None)
     )
-    measured = solution.gradient + solution.subgradient
-    draft = Draft(summary.theta, solution.subgradient, measured)
-    whole = keep_sums(initial_state(summary), summary, moment=True)
-    radius = best_radius(whole, draft, remaining=rows, row_norm=agreement.row_norm)
+    judged = _judge(terms, plain, draft=draft, rows=rows, smallest=True)
     with rows.algebra():
-        state = agreement.mechanism.init(summary)
-    return Answer(state, draft, radius, (decision,), solution.n_steps)
+        state = terms.mechanism.init(whole)
+    return replace(judged, state=state, decisions=(decision,), n_steps=solution.n_steps)
 
 
 def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:
@@ -406,10 +458,3 @@ def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:
                 "penalise the intercept, or raise sigma or tau"
             )
     return answer
-
-
-def _chord(state: State) -> Model | None:
-    """Return the quadratic model of the remaining rows, if H_U is kept."""
-    if state.hessian is None:
-        return None
-    return rescale_model(Newton().model(state), state.kept)

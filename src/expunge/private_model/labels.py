@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
-from ..core.class_losses import Multinomial, OneVsRest
 from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.rows import Rows
@@ -182,9 +181,7 @@ class Labels(Private):
         n_classes = len(self.classes)
         if n_classes <= 2:  # one class is refused elsewhere
             return self.pair
-        if isinstance(loss, Multinomial):
-            return Multinomial(n_classes)
-        return OneVsRest(n_classes, self.pair)
+        return loss.for_classes(n_classes)
 
     def require_minimiser(self, objective: Objective) -> None:
         """Raise EmptyClass if no model could be fitted because a class has no rows."""
@@ -316,11 +313,11 @@ def _positions(classes: NDArray[Any], y: Any) -> Index:
     """Return the position of each label among sorted classes."""
     try:
         positions = classes.searchsorted(y)
-        known = classes[np.minimum(positions, len(classes) - 1)] == y
+        is_class = classes[np.minimum(positions, len(classes) - 1)] == y
     except TypeError:  # strings compared with numbers
-        known, positions = np.zeros(len(y), dtype=bool), np.zeros(len(y), np.intp)
-    if np.count_nonzero(known) < len(y):
-        stranger = np.asarray(y)[~np.asarray(known)].tolist()[0]
+        is_class, positions = np.zeros(len(y), dtype=bool), np.zeros(len(y), np.intp)
+    if np.count_nonzero(is_class) < len(y):
+        stranger = np.asarray(y)[~np.asarray(is_class)].tolist()[0]
         raise InvalidInput(
             f"label {stranger!r} is not one of the model's classes; check y"
         )

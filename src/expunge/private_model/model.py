@@ -1,36 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """PrivateModel: everything that must stay secret between requests, as one value.
 
-Its methods are the life of a model. Each returns a new value, so a request that fails
-changes nothing, and noise is added in one place only:
+A model is an encoding, a head and a chooser (``composition``). Its methods are its
+life. Each returns a new value, so a request that fails changes nothing, and noise is
+added in one place only:
 
     fit        solve, and certify that the solver's error is within tau, or fail
     change     subtract rows and add others (``forget``, ``add``: one of the two), and
-               make the answer fit the budget
-    refit      solve again on the remaining rows, where an update is not possible
+               make the answer fit the budget; where sums cannot be updated, or another
+               objective is chosen, solve again on the remaining rows
     reanchor   rebuild the sums from the remaining rows
     release    radius + tau <= radius budget? then round, add noise, certify
 
 Without the remaining rows an answer that does not fit stays as it is, and ``release``
 refuses it: people can see that, and it promises nothing.
 
-Tuned models and models with preprocessing are other implementations. Training rows and
-digests are too large to copy for each request: ``pending`` notes what a request takes
-out of them and puts in, and ``apply_pending`` does it once the new model counts.
+Training rows and digests are too large to copy for each request: ``pending`` takes out
+of them what a request removed and puts in what it added, once the new model counts
+(``finish``).
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from time import perf_counter
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from ..core.arrays import Index, Vector
+from ..core.linalg import threads_for
 from ..core.objective import Objective
-from ..core.rows import AnyRows, RowSource
+from ..core.rows import AnyRows, Rows, RowSource
 from ..core.values import NOT_STORED, Private, replace_fields, stored
-from ..exceptions import CapacityExceeded, InvalidInput, ScheduleExhausted
+from ..exceptions import (
+    CannotRemove,
+    CapacityExceeded,
+    InvalidInput,
+    ScheduleExhausted,
+)
 from ..promise.accountant import Accountant, Fitted, TunedOnData, release_event
 from ..promise.budget import Budget
 from ..promise.certificate import certify
@@ -44,46 +51,50 @@ from ..promise.noise import (
     round_to_grid,
 )
 from ..promise.scope import Scope
-from ..promise.verification import Record, Release, Scored
-from ..removal import Mechanism
-from ..removal.matrix_free import settle_mechanism
+from ..promise.verification import Record, Release
+from ..removal import Mechanism, State
+from ..removal.matrix_free import AUTO, choose_mechanism
 from .answers import (
     MEASURED,
     REFUSALS,
     Adoption,
-    Agreement,
     Answer,
+    FitTerms,
     anchor_answer,
+    answer_removal,
     change_rows,
     fit_answer,
     improve_answer,
     retrain_answer,
 )
+from .composition import FIXED, UNCHANGED, Chooser, Encoding
 from .labels import Labels, has_fewer_classes, recode_change
-from .row_digests import PendingChange, RowDigests
+from .row_digests import RowDigests
 from .training_rows import (
     NO_ROWS,
-    ChangesRows,
     KeptRows,
     Remaining,
     RowChange,
+    TrainingRows,
     require_in_memory,
 )
 
-# Takes the places of rows to remove, and returns all the others.
+# Takes the positions of rows to remove, and returns all the others.
 Fetch: TypeAlias = Callable[[Index], RowSource]
 AnyModel = TypeVar("AnyModel", bound="PrivateModel")
 
 
 @stored
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
-class PrivateModel(ChangesRows, Private):
+class PrivateModel(Private):
     """A fitted model with its rows, its noise and its account. Private.
 
     Attributes
     ----------
-    agreement, answer
-        What was fixed at the fit, and what was computed last.
+    terms, answer
+        The head: what was fixed at the fit, and what was computed last.
+    encoding, chooser
+        What the head sees of the rows that are kept, and what chooses its objective.
     seconds
         How long the last request took.
     n_samples, n_removed
@@ -99,17 +110,17 @@ class PrivateModel(ChangesRows, Private):
     adoption
         Of a model adopted from scikit-learn, how far that moved it.
     training_rows, digests, fetch
-        The rows with their owners, if they are kept here; digests of the rows; how to
-        get the remaining rows if they are kept elsewhere.
+        The rows with their owners, if they are kept here; digests of them if they are
+        not; how to get the remaining rows if they are kept elsewhere.
     pending
-        What is still to be taken out of rows and digests, and put in.
+        What is still to be done to rows or digests; it may be done twice.
     released
         The release of exactly this state, once there is one.
     process
         The process that counts releases; another process may make more.
     """
 
-    agreement: Agreement
+    terms: FitTerms
     answer: Answer
     seconds: float
     n_samples: int
@@ -117,6 +128,8 @@ class PrivateModel(ChangesRows, Private):
     accountant: Accountant
     certified: Accountant
     scope: Scope
+    encoding: Encoding = UNCHANGED
+    chooser: Chooser = FIXED
     labels: Labels | None = None
     seed: int | None = None
     adoption: Adoption | None = None
@@ -124,12 +137,9 @@ class PrivateModel(ChangesRows, Private):
     training_rows: KeptRows | None = field(default=None, metadata=NOT_STORED)
     digests: RowDigests | None = field(default=None, metadata=NOT_STORED)
     fetch: Fetch | None = field(default=None, metadata=NOT_STORED)
-    pending: PendingChange | None = field(default=None, metadata=NOT_STORED)
+    pending: Callable[[], None] | None = field(default=None, metadata=NOT_STORED)
     released: tuple[Release, Record] | None = field(default=None, metadata=NOT_STORED)
     process: int = field(default_factory=os.getpid, metadata=NOT_STORED)
-
-    needs_training_rows: ClassVar[bool] = False
-    keeps_raw_rows: ClassVar[bool] = False
 
     @classmethod
     def fit(
@@ -137,6 +147,7 @@ class PrivateModel(ChangesRows, Private):
         objective: Objective,
         rows: RowSource,
         *,
+        encoding: Encoding = UNCHANGED,
         mechanism: Mechanism | None = None,
         budget: Budget | None = None,
         start: Vector | None = None,
@@ -145,21 +156,38 @@ class PrivateModel(ChangesRows, Private):
 
         Raises NotCertifiable if the solver's error cannot be certified to be within
         the budget's tau, and InvalidInput if a row is longer than the budget allows.
+
+        Parameters
+        ----------
+        objective, rows
+            What is minimised, and on which rows, as they are to be kept.
+        encoding
+            What the head sees of them, fitted to them; by default the rows themselves.
+        mechanism, budget
+            How requests are answered, and what is promised.
+        start
+            Where the solver starts; used if it has as many parameters as are needed.
         """
         clock = perf_counter()
-        mechanism, name = settle_mechanism(mechanism, objective, rows=rows)
-        agreement = Agreement(objective, mechanism, budget, rows.total_weight)
-        answer = fit_answer(agreement, rows, start=start)
+        encoded = encoding.encode(rows, objective)
+        suffix = "" if mechanism else AUTO
+        mechanism = mechanism or choose_mechanism(objective, encoded)
+        terms = FitTerms(objective, mechanism, budget, encoded.total_weight)
+        size = encoded.n_columns * objective.loss.outputs
+        start = start if start is not None and start.size == size else None
+        answer = fit_answer(terms, encoded, start=start)
+        encoding, answer = encoding.anchor(terms, answer, rows=rows)
         account = Accountant(budget).compose(Fitted(answer.draft.theta.size))
         return PrivateModel(
-            agreement=agreement,
+            terms=terms,
+            encoding=encoding,
             answer=answer,
             seconds=perf_counter() - clock,
             n_samples=len(rows),
             n_removed=0,
             accountant=account,
             certified=account,
-            scope=Scope(mechanism=name),
+            scope=Scope(mechanism=mechanism.name + suffix),
         )
 
     def with_scope(self, scope: Scope) -> Self:
@@ -173,19 +201,52 @@ class PrivateModel(ChangesRows, Private):
     @property
     def objective(self) -> Objective:
         """What is minimised, stated as of the first fit."""
-        return self.agreement.objective
+        return self.terms.objective
 
     @property
     def budget(self) -> Budget | None:
         """What is promised; None promises nothing."""
-        return self.agreement.budget
+        return self.terms.budget
+
+    @property
+    def needs_training_rows(self) -> bool:
+        """Whether the model looks at its rows at every request."""
+        return self.chooser.needs_rows
+
+    def forget(
+        self,
+        removed: Rows,
+        *,
+        gone: Index | None = None,
+        remaining: Remaining | None = None,
+        n_subjects: int = 1,
+        overwrite: bool = False,
+    ) -> Self:
+        """Return the model without these rows, as kept; see ``change``.
+
+        ``gone`` is where they are among those that the model keeps or can fetch.
+        """
+        change = RowChange(removed=removed, gone=gone, n_subjects_removed=n_subjects)
+        return self.change(change, remaining=remaining, overwrite=overwrite)
+
+    def add(
+        self,
+        added: Rows,
+        *,
+        remaining: Remaining | None = None,
+        n_subjects: int = 1,
+        overwrite: bool = False,
+    ) -> Self:
+        """Return the model with these rows too, as kept; see ``change``."""
+        change = RowChange(added=added, n_subjects_added=n_subjects)
+        return self.change(change, remaining=remaining, overwrite=overwrite)
 
     def change(
         self,
         change: RowChange,
         *,
         remaining: Remaining | None = None,
-        spend: bool = False,
+        overwrite: bool = False,
     ) -> Self:
         """Return the model after a request; see ``pending`` for rows and digests.
 
@@ -196,88 +257,147 @@ class PrivateModel(ChangesRows, Private):
         remaining
             All rows after the request, or a function that returns them, if the caller
             keeps them. With them the answer always fits.
-        spend
+        overwrite
             Overwrite the old state instead of copying it; the old model is lost, even
             if this raises.
         """
         if not (change.n_removed or change.n_added):
             return self
-        change.require_lengths(self.agreement.row_norm)
-        labels = self._labels_after(change)
-        if has_fewer_classes(labels, self.labels):
-            fewer = with_fewer_classes(replace(self, labels=labels))
-            left = require_rows_after(fewer, change)
-            return fewer.refit(fewer.objective, left, change=change)
+        if change.n_added:
+            self.chooser.require_addable()
+            # However it is answered; rows that are encoded cannot have such a promise.
+            change.require_lengths(self.terms.row_norm)
         clock = perf_counter()
-        if remaining is None and self._has_rows(change):
-            remaining = partial(require_rows_after, self, change)
+        labels, objective, loss = self._labels_after(change), self.objective, None
+        if labels is not None and has_fewer_classes(labels, self.labels):
+            loss = labels.loss_like(objective.loss)
+            objective = replace(objective, loss=loss)
+        seen = recode_change(change, labels, loss=objective.loss)
+        terms = self.terms
+        if loss is not None:
+            terms = replace(terms, objective=objective)
         counted = count_request(self, change)
-        rows = None if remaining is None else cache(partial(counted._fetch, remaining))
-        try:
-            answer = change_rows(
-                self.agreement,
-                self.answer,
-                change=recode_change(change, self.labels, loss=self.objective.loss),
-                remaining=rows,
-                spend=spend,
-            )
-        except REFUSALS:
-            if rows is None or spend:
-                raise
-            # Retraining does not refuse, so with the rows at hand we must not either.
-            theta = self.answer.draft.theta
-            answer = retrain_answer(self.agreement, rows(), start=theta)
-        if rows is not None and not answer.fits(self.budget):
-            again, rest = MEASURED in self.answer.decisions, rows()
-            answer = improve_answer(self.agreement, answer, remaining=rest, again=again)
-        seconds = perf_counter() - clock
-        return replace_fields(counted, answer=answer, labels=labels, seconds=seconds)
-
-    def refit(
-        self,
-        objective: Objective,
-        remaining: RowSource,
-        *,
-        change: RowChange,
-        start: Vector | None = None,
-    ) -> Self:
-        """Return the model of a full fit to the rows that remain, on the same account.
-
-        Where old sums cannot be updated: a tuned choice moves, or a class is dropped.
-        It is solved fully and certified like a first fit.
-
-        Parameters
-        ----------
-        objective
-            What retraining minimises, stated as of the first fit.
-        remaining
-            All rows after the request; they may have other columns and labels now.
-        change
-            The request.
-        start
-            Where the solver starts.
-        """
-        clock = perf_counter()
-        objective.require_columns(remaining.n_columns)
-        size = remaining.n_columns * objective.loss.outputs
-        counted = count_request(self, change)
-        agreement = replace(self.agreement, objective=objective)
-        counted._require_count(remaining)
-        return replace(
-            resize_account(counted, size),
-            agreement=agreement,
-            answer=retrain_answer(agreement, remaining, start=start),
+        after = replace_fields(counted, terms=terms, labels=labels)
+        rows = None
+        if remaining is not None or self._has_rows(change):
+            rows = cache(partial(after._rows_after, seen, remaining))
+        chooser, chosen = self.chooser.after(
+            after._rows_before, change.gone, loss=loss, encoding=self.encoding
+        )
+        after = replace_fields(after, chooser=chooser)
+        if loss is not None or chosen is not None:
+            # Solved fully, and certified like a first fit.
+            assert rows is not None
+            if chosen is not None:
+                terms = replace(terms, objective=chosen)
+                after = replace_fields(after, terms=terms)
+            encoding = self.encoding.fit_again(rows(), after.objective)
+            after = after._solve(encoding, rows())
+        else:
+            after = after._follow(seen, rows, overwrite=overwrite)
+        return replace_fields(
+            after,
+            accountant=chooser.count_in(after.accountant),
             seconds=perf_counter() - clock,
         )
 
-    def reanchor(self, remaining: RowSource) -> Self:
-        """Return the model with its sums rebuilt from the remaining rows.
+    def _follow(
+        self,
+        change: RowChange,
+        rows: Callable[[], RowSource] | None,
+        *,
+        overwrite: bool,
+    ) -> Self:
+        """Return the counted model after a request that leaves the objective alone.
+
+        ``rows`` returns all rows after it, as they are kept.
+        """
+        terms, before, objective = self.terms, self.answer, self.objective
+        encoding, seen, lift, keeps_sums = self.encoding.after(change, objective)
+        encoded = None
+        if rows is not None:
+            encoded = cache(lambda: encoding.encode(rows(), objective))
+        answered: tuple[State, Answer] | None = None
+        try:
+            if seen is not None:
+                if lift is None:
+                    answer = change_rows(
+                        terms,
+                        before,
+                        change=seen,
+                        remaining=encoded,
+                        overwrite=overwrite,
+                    )
+                    answered = answer.state, answer
+                elif terms.mechanism.follows_features:
+                    with threads_for(before.state.block_size):
+                        sums = terms.mechanism.update(
+                            before.state,
+                            seen.removed,
+                            added=seen.added,
+                            overwrite=overwrite,
+                        )
+                        state = lift(sums)
+                        if state is not None:
+                            width = state.anchor.size // objective.loss.outputs
+                            objective.require_columns(width)
+                            answered = sums, answer_removal(terms, state, rows=None)
+        except REFUSALS:
+            if rows is None or overwrite:
+                raise
+            # Retraining does not refuse, so with the rows at hand we must not either.
+        if answered is None:
+            if rows is None:
+                raise CannotRemove(
+                    "these rows change a column so much that all rows must be read "
+                    "again, and they are not kept; nothing was changed; fit with "
+                    "keep_data=True, or declare categories"
+                )
+            return self._solve(encoding, rows())
+        sums, answer = answered
+        if encoded is not None and not answer.fits(self.budget):
+            assert rows is not None
+            again = MEASURED in before.decisions
+            better = improve_answer(terms, answer, remaining=encoded(), again=again)
+            if better.state is not answer.state:  # anchored, not only measured
+                return self._anchor(encoding, better, rows=rows())
+            answer = better
+        if not keeps_sums:
+            last, features = answer.draft.theta, answer.state.features
+            last = last if features is None else features.lift(last)
+            answer = replace(answer, state=sums.replace(last=last))
+        after = resize_account(self, answer.draft.theta.size)
+        return replace_fields(after, encoding=encoding, answer=answer)
+
+    def _solve(self, encoding: Encoding, rows: RowSource) -> Self:
+        """Return the model of a full fit to these rows, as they are kept."""
+        encoded, objective = encoding.encode(rows, self.objective), self.objective
+        objective.require_columns(encoded.n_columns)
+        start = self.chooser.start
+        start = self.answer.draft.theta if start is None else start
+        same = start.size == encoded.n_columns * objective.loss.outputs
+        answer = retrain_answer(self.terms, encoded, start=start if same else None)
+        return self._anchor(encoding, answer, rows=rows)
+
+    def _anchor(self, encoding: Encoding, answer: Answer, *, rows: RowSource) -> Self:
+        """Return the model with an answer anchored at these rows, as they are kept."""
+        encoding, answer = encoding.anchor(self.terms, answer, rows=rows)
+        after = resize_account(self, answer.draft.theta.size)
+        return replace_fields(after, encoding=encoding, answer=answer)
+
+    def reanchor(self, rows: RowSource) -> Self:
+        """Return the model with its sums rebuilt from the remaining rows, as kept.
 
         The old anchor, fitted to the removed rows too, is gone with the old model, and
         so is every sum that they were subtracted from.
         """
-        answer = anchor_answer(self.agreement, self.answer, remaining=remaining)
-        return replace(self, answer=answer)
+        self.chooser.require_anchorable()
+        answer, encoded = self.answer, self.encode(rows)
+        if not self.encoding.plain:  # the sums are under other weights
+            state = answer.state.weighing(encoded.total_weight)
+            answer = replace(answer, state=state)
+        answer = anchor_answer(self.terms, answer, remaining=encoded)
+        return self._anchor(self.encoding, answer, rows=rows)
 
     def release(self, noise: Noise | None = None) -> tuple[Self, Release, Record]:
         """Return the model with its release, and the private record behind it.
@@ -332,49 +452,65 @@ class PrivateModel(ChangesRows, Private):
         account, noise = self.accountant, self.noise
         source = None if noise is None else noise.source
         for _ in range(n_releases):
-            account = self._charge_choice(account)
             account = account.compose(release_event(self.budget, source))
         released = None if n_releases else self.released
         return replace(self, accountant=account, released=released).with_noise()
 
     def with_noise(self) -> Self:
         """Return the model with noise that no release of its account has used."""
-        return replace(self, noise=self._fresh_noise())
+        if self.budget is None:
+            return replace(self, noise=None)
+        noise = make_noise(self.budget, self.seed)
+        if isinstance(noise, SecureNoise):
+            noise.prepare(self.accountant.n_parameters)
+        return replace(self, noise=noise)
+
+    def finish(self) -> Self:
+        """Take out of rows or digests what a request removed; put in what it added.
+
+        After an interrupt you can call it again, with the same effect.
+        """
+        if self.pending is None:
+            return self
+        self.pending()
+        return replace_fields(self, pending=None)
 
     def compact(self) -> Self:
         """Return the model with its training rows gathered, without gaps."""
-        if self.training_rows is None:
+        kept = self.training_rows
+        if kept is None:
             return self
-        return replace(self, training_rows=self.training_rows.compact())
+        chooser = self.chooser
+        if isinstance(kept, TrainingRows):
+            chooser = chooser.compact(kept.alive)
+        return replace(self, training_rows=kept.compact(), chooser=chooser)
 
-    def remaining_rows(self, gone: Index = NO_ROWS) -> RowSource | None:
-        """Return the remaining rows but these; None if nobody keeps them."""
+    def kept_rows(self, gone: Index = NO_ROWS) -> RowSource | None:
+        """Return the remaining rows but these, as they are kept; None if nobody does.
+
+        Their labels are those of the present classes.
+        """
         kept = self.training_rows
         fetch = self.fetch if kept is None else kept.remaining
         return None if fetch is None else self._with_current_labels(fetch(gone))
 
+    def remaining_rows(self) -> RowSource | None:
+        """Return the remaining rows as the head sees them; None if nobody has them."""
+        rows = self.kept_rows()
+        return None if rows is None else self.encode(rows)
+
     def encode(self, rows: RowSource) -> RowSource:
-        """Return kept rows as the model sees them."""
-        return rows
+        """Return kept rows as the head sees them."""
+        return self.encoding.encode(rows, self.objective)
 
     @property
     def public_parts(self) -> dict[str, Any]:
         """What the public model shows of this one, besides the release."""
-        classes = None if self.labels is None else self.labels.classes
-        return {"classes": classes, "declared": self.scope.declared}
-
-    def interchangeable(self, places: Sequence[int]) -> bool:
-        """Whether removing any one of the equal rows at these places does the same."""
-        del places
-        return True
-
-    def _charge_choice(self, account: Accountant) -> Accountant:
-        """Return the account charged for a choice, if releases depend on one."""
-        return account
-
-    def _scores(self) -> tuple[Scored, ...]:
-        """Return the interval of each candidate's error, if there are candidates."""
-        return ()
+        return {
+            "classes": None if self.labels is None else self.labels.classes,
+            "declared": self.scope.declared,
+            "preprocessing": self.encoding.public,
+        }
 
     def _with_current_labels(self, rows: AnyRows) -> AnyRows:
         """Return rows with their labels coded for the present objective."""
@@ -385,7 +521,7 @@ class PrivateModel(ChangesRows, Private):
     def _has_rows(self, change: RowChange) -> bool:
         """Whether all rows after a request can be had."""
         kept = (self.training_rows or self.fetch) is not None
-        return kept and change.places is not None
+        return kept and change.positions is not None
 
     def _labels_after(self, change: RowChange) -> Labels | None:
         """Return the classes after a request, or refuse it."""
@@ -393,22 +529,32 @@ class PrivateModel(ChangesRows, Private):
             return None
         return self.labels.after(change, self.objective, kept=self._has_rows(change))
 
-    def _fetch(self, remaining: Remaining) -> RowSource:
-        """Return the remaining rows, read once a request, if their number is right."""
-        rows = remaining() if callable(remaining) else remaining
-        self._require_count(rows)
-        return rows
+    def _rows_before(self) -> Rows:
+        """Return the rows in memory before a request, as they are kept."""
+        assert self.training_rows is not None
+        return self._with_current_labels(require_in_memory(self.training_rows).rows)
 
-    def _require_count(self, rows: RowSource) -> None:
-        """Raise InvalidInput if these cannot be the remaining rows."""
+    def _rows_after(self, change: RowChange, remaining: Remaining | None) -> RowSource:
+        """Return all rows after a request, as they are kept: those given, or our own.
+
+        ``change`` is coded for the present classes.
+        """
+        if remaining is not None:
+            given = remaining() if callable(remaining) else remaining
+            rows = self._with_current_labels(given)
+        else:
+            assert change.positions is not None
+            left = self.kept_rows(change.positions)
+            assert left is not None
+            rows = change.append_to(left)
         if len(rows) != self.n_samples - self.n_removed:
             raise InvalidInput(
                 "these are not the rows after the request; pass all that it keeps and "
                 "those that it adds"
             )
+        return rows
 
     def _make_record(self) -> Record:
-        """Return the private facts behind the release."""
         return Record(
             radius=self.answer.radius.value,
             radius_kind=self.answer.radius.kind,
@@ -417,18 +563,9 @@ class PrivateModel(ChangesRows, Private):
             n_removed=self.n_removed,
             timings={"request": self.seconds},
             salt=random_bytes(SECRET_BYTES),
-            choice=self._scores(),
+            choice=self.chooser.scores,
             selection=self.accountant.selection,
         )
-
-    def _fresh_noise(self) -> Noise | None:
-        """Return noise for releases; None without a budget."""
-        if self.budget is None:
-            return None
-        noise = make_noise(self.budget, self.seed)
-        if isinstance(noise, SecureNoise):
-            noise.prepare(self.accountant.n_parameters)
-        return noise
 
 
 def count_request(model: AnyModel, change: RowChange) -> AnyModel:
@@ -449,50 +586,9 @@ def resize_account(model: AnyModel, n_parameters: int) -> AnyModel:
     return replace_fields(model, accountant=model.accountant.resize(n_parameters))
 
 
-def with_fewer_classes(model: AnyModel) -> AnyModel:
-    """Return the model with the objective for the classes that are left."""
-    assert model.labels is not None
-    loss = model.labels.loss_like(model.objective.loss)
-    objective = replace(model.objective, loss=loss)
-    return replace(model, agreement=replace(model.agreement, objective=objective))
-
-
 def require_release(model: PrivateModel) -> None:
     """Raise ScheduleExhausted if no release may follow a request."""
     if model.accountant.remaining() == 0:
         raise ScheduleExhausted(
             "all planned releases have been made; fit again under a new budget"
         )
-
-
-def require_rows(model: PrivateModel, gone: Index = NO_ROWS) -> RowSource:
-    """Return the remaining rows but these, of a model that has access to them."""
-    rows = model.remaining_rows(gone)
-    assert rows is not None
-    return rows
-
-
-def require_rows_after(model: PrivateModel, change: RowChange) -> RowSource:
-    """Return all rows after a request, of a model that has access to them."""
-    assert change.places is not None
-    seen = recode_change(change, model.labels, loss=model.objective.loss)
-    return seen.append_to(require_rows(model, change.places))
-
-
-def apply_pending(model: AnyModel) -> AnyModel:
-    """Take what a request removed out of rows and digests, and put in what it added.
-
-    After an interrupt you can call it again, with the same effect.
-    """
-    pending = model.pending
-    if pending is None:
-        return model
-    if model.digests is not None:
-        model.digests.apply(pending.digests)
-    kept = model.training_rows
-    if kept is not None and pending.gone is not None:
-        kept.erase(pending.gone)
-    if kept is not None and pending.added is not None:
-        held = require_in_memory(kept)
-        held.append(pending.added, pending.owners, place=pending.place)
-    return replace_fields(model, pending=None)

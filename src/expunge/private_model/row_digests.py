@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests of the rows that are in a model: which there are, without keeping them.
+"""Digests of the rows that are in a model which does not keep them.
 
-``RowDigests`` tells which rows are in the model without keeping them. Removing a row
-that was never there would manipulate the model, so every row to be removed must have a
-digest here: 16 bytes of keyed BLAKE2b of its numbers, label and weight. A digest says
-nothing without the key, and is deleted with the row. Equal rows are counted. Where the
-rows are not kept, the digests also say which rows belong to one person, by number, so
-that a person counts once however their rows are removed. The number is a keyed digest
-too, of the person's id: who brings more rows later is recognised. Where rows are kept,
-their digests are counted when they are first needed: by a request that names rows by
-their content, or by a file.
+Removing a row that was never there would manipulate the model, so every row to be
+removed must have a digest here: 16 bytes of keyed BLAKE2b of its numbers, label and
+weight. A digest says nothing without the key, and is deleted with the row. Equal rows
+are counted. The digests also say which rows belong to one person, by number, so that a
+person counts once however their rows are removed. The number is a keyed digest too, of
+the person's id: who brings more rows later is recognised.
 
 They change in place, because a copy for each request would cost more than the removal.
 """
@@ -25,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..core.arrays import Design, Index, Matrix, Vector
+from ..core.arrays import Design, Matrix, Vector
 from ..core.packing import Arrays, pack
 from ..core.rows import Rows
 from ..core.values import Private
 from ..exceptions import UnknownRows
-from .training_rows import KeptRows, require_in_memory
 
 DIGEST_BYTES = 16
 Key = TypeVar("Key")
@@ -46,29 +42,29 @@ class RowDigests(Private):
     key
         The secret key of the digests.
     counts
-        How often each digest occurs, once that is known: see ``make_counts``.
+        How often each digest occurs.
     owners
-        The number of the person who owns each row with a digest; empty if the rows are
-        kept, or if every row is a person.
-    left, asked
+        The number of the person who owns each row with a digest; empty if every row is
+        a person.
+    left, partly_removed
         How many rows each person has left, and people some of whose rows are removed.
     """
 
-    __slots__ = ("_counts", "asked", "key", "left", "owners")
+    __slots__ = ("counts", "key", "left", "owners", "partly_removed")
 
     def __init__(
         self,
-        counts: Counter[bytes] | None,
+        counts: Counter[bytes],
         key: bytes,
         *,
         owners: Mapping[bytes, Sequence[int]] | None = None,
-        asked: Iterable[int] = (),
+        partly_removed: Iterable[int] = (),
     ) -> None:
-        self._counts = counts
+        self.counts = counts
         self.key = key
         self.owners = {entry: tuple(some) for entry, some in (owners or {}).items()}
         self.left = Counter(n for some in self.owners.values() for n in some)
-        self.asked = set(asked)
+        self.partly_removed = set(partly_removed)
 
     @classmethod
     def of(
@@ -84,51 +80,29 @@ class RowDigests(Private):
             theirs.setdefault(entry, []).append(numbers[owner])
         return cls(Counter(entries), key, owners=theirs)
 
-    @property
-    def counts(self) -> Counter[bytes]:
-        """How often each digest occurs."""
-        assert self._counts is not None, "make_counts first"
-        return self._counts
-
-    def make_counts(self, kept: KeptRows | None) -> None:
-        """Count the digests of the rows that are kept, unless they are known."""
-        if self._counts is None:
-            assert kept is not None
-            there = require_in_memory(kept.compact()).rows
-            self._counts = Counter(digests(there, self.key))
-
     def find(self, rows: Rows) -> Counter[bytes]:
         """Return the digests of these rows, or raise UnknownRows; change nothing."""
-        found = Counter(digests(rows, self.key))
+        counts = Counter(digests(rows, self.key))
         missing = sum(
-            max(0, count - self.counts[digest]) for digest, count in found.items()
+            max(0, count - self.counts[digest]) for digest, count in counts.items()
         )
         if missing:
-            raise UnknownRows(
-                f"not, or no longer, in the training data: {missing} of {len(rows)} "
-                "rows; nothing was removed; pass rows exactly as this model was fitted "
-                "to them, with their labels and weights (after the steps of a "
-                "scikit-learn Pipeline, which does not forget; give the model the "
-                "steps as preprocessing=...)"
-            )
-        return found
+            raise unknown_rows(missing, len(rows))
+        return counts
 
     def count_people(self, entries: Counter[bytes]) -> int:
         """Return how many people lose rows for the first time with these digests."""
         if not self.owners:
             return entries.total()
-        return len(self._people(self._taken(entries)).keys() - self.asked)
+        return len(self._people(self._taken(entries)).keys() - self.partly_removed)
 
     def change(
         self, gone: Counter[bytes], added: Rows | None, *, owners: Sequence[str] = ()
-    ) -> "DigestChange | None":
+    ) -> "DigestChange":
         """Return what removing these digests and adding rows changes; change nothing.
 
-        ``owners`` are those of the added rows. None if digests are not counted: what is
-        counted later has the rows as they are then.
+        ``owners`` are those of the added rows.
         """
-        if self._counts is None:
-            return None
         taken = self._taken(gone)
         lost = self._people(taken)
         counts = {entry: self.counts[entry] - n for entry, n in gone.items()}
@@ -136,10 +110,10 @@ class RowDigests(Private):
         theirs = {
             entry: tuple(
                 person
-                for place, person in enumerate(self.owners[entry])
-                if place not in places
+                for index, person in enumerate(self.owners[entry])
+                if index not in indices
             )
-            for entry, places in taken.items()
+            for entry, indices in taken.items()
         }
         entries = [] if added is None else digests(added, self.key)
         for entry, owner in itertools.zip_longest(entries, owners):
@@ -153,22 +127,18 @@ class RowDigests(Private):
                 left[person] = left.get(person, self.left[person]) + 1
         return DigestChange(counts, theirs, left, frozenset(lost))
 
-    def apply(self, change: "DigestChange | None") -> None:
+    def apply(self, change: "DigestChange") -> None:
         """Apply a change from ``change``; doing it twice has the same effect."""
-        if change is None or self._counts is None:
-            # Counts made since then are of the rows before the change.
-            self._counts = None
-            return
-        _put(self._counts, change.counts)
+        _put(self.counts, change.counts)
         _put(self.owners, change.owners)
         _put(self.left, change.left)
         for person, n_rows in change.left.items():
             if not n_rows:
-                self.asked.discard(person)
+                self.partly_removed.discard(person)
             elif person in change.lost:
-                self.asked.add(person)
+                self.partly_removed.add(person)
 
-    def dump(self, place: str, arrays: Arrays) -> Any:
+    def dump(self, path: str, arrays: Arrays) -> Any:
         """Return the digests as JSON data, with their arrays beside it."""
         entries = sorted(self.counts.items())
         joined = b"".join(entry for entry, _ in entries)
@@ -178,9 +148,9 @@ class RowDigests(Private):
             "digests": np.frombuffer(joined, np.uint8).reshape(-1, DIGEST_BYTES),
             "counts": np.array([count for _, count in entries], dtype=np.int64),
             "owners": np.array(owners, dtype=np.int64),
-            "asked": sorted(self.asked),
+            "partly_removed": sorted(self.partly_removed),
         }
-        return pack(parts, place, arrays=arrays)
+        return pack(parts, path, arrays=arrays)
 
     @classmethod
     def load(cls, parts: Mapping[str, Any]) -> "RowDigests":
@@ -195,10 +165,12 @@ class RowDigests(Private):
                 for entry, begin, end in zip(entries, ends[:-1], ends[1:], strict=True)
             }
         table = Counter(dict(zip(entries, counts, strict=True)))
-        return cls(table, parts["key"], owners=owners, asked=parts["asked"])
+        return cls(
+            table, parts["key"], owners=owners, partly_removed=parts["partly_removed"]
+        )
 
     def _taken(self, entries: Counter[bytes]) -> dict[bytes, list[int]]:
-        """Return which rows of each digest to remove, by place among its owners.
+        """Return which rows of each digest to remove, by index among its owners.
 
         Equal rows are the same to the model. A request is taken to mean the people all
         of whose rows it names, or most of them, or who lost rows before.
@@ -211,21 +183,20 @@ class RowDigests(Private):
             theirs = self.owners[entry]
             return sorted(
                 range(len(theirs)),
-                key=lambda place: (
-                    share[theirs[place]] < self.left[theirs[place]],
-                    -share[theirs[place]],
-                    theirs[place] not in self.asked,
+                key=lambda index: (
+                    share[theirs[index]] < self.left[theirs[index]],
+                    -share[theirs[index]],
+                    theirs[index] not in self.partly_removed,
                 ),
             )
 
         return {entry: order(entry)[:n] for entry, n in entries.items()}
 
     def _people(self, taken: Mapping[bytes, Sequence[int]]) -> Counter[int]:
-        """Return how many of the rows taken belong to each person."""
         return Counter(
-            self.owners[entry][place]
-            for entry, places in taken.items()
-            for place in places
+            self.owners[entry][index]
+            for entry, indices in taken.items()
+            for index in indices
         )
 
 
@@ -239,25 +210,14 @@ class DigestChange(Private):
     lost: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PendingChange(Private):
-    """What a request makes of the digests, and of the rows if they are kept.
-
-    Attributes
-    ----------
-    digests
-        What becomes of the digests.
-    gone
-        Places of the rows to erase; None if they are not kept.
-    added, owners, place
-        Rows that come, whose they are, and the first place that they take.
-    """
-
-    digests: DigestChange | None
-    gone: Index | None
-    added: Rows | None = None
-    owners: Sequence[str] = ()
-    place: int = 0
+def unknown_rows(missing: int, n_rows: int) -> UnknownRows:
+    """Return the error for rows, named by their content, that are not in the model."""
+    return UnknownRows(
+        f"not, or no longer, in the training data: {missing} of {n_rows} rows; nothing "
+        "was removed; pass rows exactly as this model was fitted to them, with their "
+        "labels and weights (after the steps of a scikit-learn Pipeline, which does "
+        "not forget; give the model the steps as preprocessing=...)"
+    )
 
 
 def number_person(owner: str, key: bytes) -> int:
@@ -296,14 +256,17 @@ def digests(rows: Rows, key: bytes) -> Iterator[bytes]:
 
 
 def _lines(X: Design) -> Iterator[Any]:
-    """Yield what to hash of each row."""
     n_columns = int(X.shape[1])
     if sparse.issparse(X):
         ends, columns, numbers = _sparse_entries(X)
-    elif 2 * _fewest_numbers(X) > n_columns:
-        yield from np.add(X, 0.0, order="C")
-        return
     else:
+        if len(X) == 1:  # most requests: a tenth of the time
+            fewest = int(np.count_nonzero(X))
+        else:
+            fewest = int(np.min(np.count_nonzero(X, axis=1), initial=n_columns))
+        if 2 * fewest > n_columns:
+            yield from np.add(X, 0.0, order="C")
+            return
         ends, columns, numbers = _dense_entries(X)
     for begin, end in itertools.pairwise(ends):
         if 2 * (end - begin) <= n_columns:
@@ -314,15 +277,8 @@ def _lines(X: Design) -> Iterator[Any]:
             yield line
 
 
-def _fewest_numbers(X: Matrix) -> int:
-    """Return how many numbers of a row are not zero at least."""
-    if len(X) == 1:  # most requests: a tenth of the time
-        return int(np.count_nonzero(X))
-    return int(np.min(np.count_nonzero(X, axis=1), initial=X.shape[1]))
-
-
+# Where rows begin and end, and the columns and numbers that are not zero.
 def _sparse_entries(X: Any) -> tuple[list[int], NDArray[np.int32], Vector]:
-    """Return where rows begin and end, and the columns and numbers not zero."""
     if not (X.has_canonical_format and X.data.all()):
         X = X.copy()
         X.sum_duplicates()
@@ -331,14 +287,13 @@ def _sparse_entries(X: Any) -> tuple[list[int], NDArray[np.int32], Vector]:
 
 
 def _dense_entries(X: Matrix) -> tuple[list[int], NDArray[np.int32], Vector]:
-    """Return where rows begin and end, and the columns and numbers not zero."""
     n_rows, n_columns = X.shape
     table = X.reshape(-1)
-    places = np.flatnonzero(table)
+    indices = np.flatnonzero(table)
     if n_rows == 1:
-        return [0, len(places)], places.astype(np.int32), table[places]
-    ends = np.searchsorted(places, np.arange(n_rows + 1) * n_columns)
-    return ends.tolist(), (places % n_columns).astype(np.int32), table[places]
+        return [0, len(indices)], indices.astype(np.int32), table[indices]
+    ends = np.searchsorted(indices, np.arange(n_rows + 1) * n_columns)
+    return ends.tolist(), (indices % n_columns).astype(np.int32), table[indices]
 
 
 def _put(table: MutableMapping[Key, Value], after: Mapping[Key, Value]) -> None:

@@ -7,21 +7,23 @@ prediction in another thread sees one or the other. Pickles and copies take the 
 part alone.
 
 The ``forget_`` functions find the rows a request means, by person, position or content,
-and return the private model without them; ``add_rows`` and ``replace_places`` return it
-with others. They change no row and no digest yet: the model they return says what to
-take out and put in, and ``apply_pending`` does it.
+and return the private model without them; ``replace_places`` returns it with others.
+They change no row and no digest yet: ``finish`` of the model does it.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import astuple, dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any
 from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from ..core.arrays import Index, Matrix, Vector
+from ..core.arrays import Design, Index, Matrix, Vector, slice_rows
 from ..core.losses import Loss
 from ..core.packing import Arrays, pack, unpack
 from ..core.rows import Rows
@@ -30,26 +32,22 @@ from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
 from ..promise.certificate import certify
+from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record, Release
-from .model import AnyModel, Fetch, PrivateModel, apply_pending, require_release
-from .row_digests import PendingChange, RowDigests, digests, share_by_person
+from .composition import PublicEncoding
+from .model import AnyModel, Fetch, PrivateModel, require_release
+from .row_digests import RowDigests, digests, share_by_person, unknown_rows
 from .subjects import person, row_name
-from .training_rows import NO_ROWS, KeptRows, RowChange, TrainingRows, require_in_memory
+from .training_rows import KeptRows, RowChange, TrainingRows, require_in_memory
 
 # Budgets that a fit has used, by id, while they live.
 _USED: dict[int, ReferenceType[Budget]] = {}
-
-
-class Encoder(Protocol):
-    """Fitted preprocessing, as the public model sees it."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the features."""
-
-    def encode(self, X: Any) -> Matrix:
-        """Return the rows of a table as the model sees them."""
+# What was fitted under which budget, by value: an equal budget promises the same again.
+_FITTED: dict[tuple[tuple[Any, ...], bytes], object] = {}
+_DATA_KEY = random_bytes(SECRET_BYTES)  # of this process alone
+HASHED_ROWS = 1 << 13
+UNKEYED = b""  # for digests of rows that are compared here and now
 
 
 @stored
@@ -88,7 +86,7 @@ class PublicModel:
     pair: Loss | None = None
     weighted: bool = False
     declared: tuple[str, ...] = ()
-    preprocessing: Encoder | None = None
+    preprocessing: PublicEncoding | None = None
 
     @property
     def coefficients(self) -> tuple[Matrix, Vector]:
@@ -102,6 +100,34 @@ class PublicModel:
         if not intercept:
             return columns.T, np.zeros(columns.shape[1])
         return columns[:-1].T, columns[-1]
+
+    def require_consistent(self) -> None:
+        """Raise ValueError if the parts do not go together, as those of a fit do."""
+        coef, intercept = self.coefficients
+        outputs, width = coef.shape
+        encoder = self.preprocessing
+        columns = self.n_features if encoder is None else len(encoder.names)
+        expected = {self.n_targets or 1}
+        if self.classes is not None:
+            n_classes = len(self.classes)
+            # Two classes have one set of coefficients, or one each in a softmax.
+            expected = {n_classes, 1} if n_classes == 2 else {n_classes}
+        names = self.feature_names
+        if not (
+            self.n_features > 0
+            and width == columns
+            and outputs in expected
+            and intercept.shape == (outputs,)
+            and self.release.theta.dtype == np.float64
+            and bool(np.isfinite(self.release.theta).all())
+            and (self.classes is None or self.classes.ndim == 1)
+            and (names is None or names.shape == (self.n_features,))
+            and (names is None or all(isinstance(one, str) for one in names.tolist()))
+        ):
+            raise ValueError("the parts of this model do not go together")
+        if encoder is not None:
+            known = [*range(self.n_features), *([] if names is None else names)]
+            encoder.require_consistent(known)
 
     @property
     def loss(self) -> str:
@@ -128,6 +154,23 @@ class Snapshot:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the public part alone."""
         return Snapshot, (self.public,)
+
+    def require_consistent(self) -> None:
+        """Raise ValueError if private and public part are not of one model."""
+        private, public = self.private, self.public
+        if private is None:
+            return
+        theta, kept = private.answer.draft.theta, private.training_rows
+        fits = (
+            theta.size == public.release.theta.size
+            and (public.classes is None) == (private.labels is None)
+            and private.n_samples >= private.n_removed >= 0
+        )
+        if isinstance(kept, TrainingRows) and not private.encoding.raw:
+            outputs = public.coefficients[0].shape[0]
+            fits = fits and kept.rows.X.shape[1] * outputs == theta.size
+        if not fits:
+            raise ValueError("the private part is not of this model")
 
     def without_secrets(self) -> "Snapshot":
         """Return the snapshot without its private part."""
@@ -172,11 +215,11 @@ class Snapshot:
         public = replace(self.public, release=release, declared=declared)
         return Snapshot(public, private, self.record)
 
-    def apply_pending(self) -> "Snapshot":
+    def finish(self) -> "Snapshot":
         """Return the snapshot after finishing its request."""
         if self.private is None or self.private.pending is None:
             return self
-        private = apply_pending(self.private)
+        private = self.private.finish()
         rows = private.training_rows
         if rows is not None and rows.has_many_gaps:
             private = private.compact()
@@ -268,27 +311,21 @@ def forget_rows(model: AnyModel, removed: Rows) -> AnyModel:
     """Return the model without these rows, each of which must have a digest."""
     if not len(removed):
         return model
-    assert model.digests is not None
-    model.digests.make_counts(model.training_rows)
-    entries = model.digests.find(removed)  # refuses unknown rows first of all
     if model.training_rows is not None:
         return _forget_places(model, _find_places(model, removed))
+    table = model.digests
+    assert table is not None
+    entries = table.find(removed)  # refuses unknown rows first of all
     require_release(model)
-    n_people = model.digests.count_people(entries)
-    after = model.forget(removed, n_subjects=n_people)
-    change = model.digests.change(entries, None)
-    return replace_fields(after, pending=PendingChange(change, None))
-
-
-def add_rows(model: AnyModel, added: Rows, *, owners: Sequence[str] | None) -> AnyModel:
-    """Return the model with these rows too; see ``replace_places``."""
-    return replace_places(model, NO_ROWS, added=added, owners=owners)
+    after = model.forget(removed, n_subjects=table.count_people(entries))
+    pending = partial(table.apply, table.change(entries, None))
+    return replace_fields(after, pending=pending)
 
 
 def replace_places(
     model: AnyModel, gone: Index, *, added: Rows, owners: Sequence[str] | None
 ) -> AnyModel:
-    """Return the model without the rows at some places, and with others.
+    """Return the model without the rows at some positions, and with others.
 
     Parameters
     ----------
@@ -306,27 +343,25 @@ def replace_places(
     require_release(model)
     rows, table = model.training_rows, model.digests
     kept = None if rows is None else require_in_memory(rows)
-    assert table is not None and (kept is not None or not gone.size)
-    removed = None if kept is None or not gone.size else kept.rows.take(gone)
-    named = name_rows(model, len(added)) if owners is None else list(owners)
+    if owners is None:  # rows are named by the places they take
+        owners = [row_name(model.n_samples + i) for i in range(len(added))]
+    named = list(owners)
     change = RowChange(
-        removed=removed,
+        removed=None if kept is None or not gone.size else kept.rows.take(gone),
         added=added,
         gone=gone,
         n_subjects_removed=0 if kept is None else kept.count_people(gone),
         n_subjects_added=len(set(named)),
     )
-    entries = Counter(() if removed is None else digests(removed, table.key))
-    return replace_fields(
-        model.change(change),
-        pending=PendingChange(
-            table.change(entries, added, owners=named),
-            gone if kept is not None else None,
-            added,
-            named,
-            0 if kept is None else len(kept.alive),
-        ),
-    )
+    after, pending = model.change(change), None
+    if kept is not None:
+        pending = partial(
+            kept.replace, gone, added, owners=named, position=len(kept.alive)
+        )
+    elif table is not None and not gone.size:
+        pending = partial(table.apply, table.change(Counter(), added, owners=named))
+    assert pending is not None, "a model that keeps no rows can only be added to"
+    return replace_fields(after, pending=pending)
 
 
 def has_people(model: PrivateModel) -> bool:
@@ -337,13 +372,12 @@ def has_people(model: PrivateModel) -> bool:
     return bool(model.digests.owners)
 
 
-def name_rows(model: PrivateModel, n_rows: int) -> list[str]:
-    """Return names for rows without owners that come: by the places they take."""
-    return [row_name(model.n_samples + place) for place in range(n_rows)]
-
-
 def carry_over(
-    scope: Scope, before: PublicModel | None, *, budget: Budget | None
+    scope: Scope,
+    before: PublicModel | None,
+    *,
+    budget: Budget | None,
+    data: bytes | None = None,
 ) -> Scope:
     """Return the scope of a fit, with what was declared of the fit before it.
 
@@ -354,12 +388,32 @@ def carry_over(
     before
         The estimator's model, if it was fitted before.
     budget
-        The budget; if it was used before, there may be releases that this fit does not
-        count.
+        The budget; if it was used before, or an equal one on the same data, there may
+        be releases that this fit does not count.
+    data
+        What ``digest_data`` makes of the rows; None if they are not in memory.
     """
     declared = (() if before is None else before.declared) + scope.declared
     apart = note_use(budget) or scope.counted_apart
+    if budget is not None and data is not None:
+        mine = object()  # one step of the dictionary, as in ``note_use``
+        first = _FITTED.setdefault((astuple(budget), data), mine)
+        apart = apart or first is not mine
     return replace(scope, declared=declared, counted_apart=apart)
+
+
+def digest_data(X: Design, y: Vector, *, n_columns: int) -> bytes:
+    """Return a keyed hash of labels and of the first columns of a design.
+
+    Labels count by their order alone: losses code the same classes differently.
+    """
+    found = blake2b(key=_DATA_KEY, digest_size=SECRET_BYTES)
+    found.update(np.unique(y, return_inverse=True)[1].astype(np.int64).tobytes())
+    for begin in range(0, X.shape[0], HASHED_ROWS):
+        part = slice_rows(X, slice(begin, begin + HASHED_ROWS))[:, :n_columns]
+        for one in (part.data, part.indices) if sparse.issparse(part) else (part,):
+            found.update(one.tobytes())
+    return found.digest()
 
 
 def note_use(budget: Budget | None) -> bool:
@@ -383,62 +437,52 @@ def note_use(budget: Budget | None) -> bool:
     return first is not mine or not is_made_here(budget)
 
 
-def require_weights(before: PublicModel | None, sample_weight: object) -> None:
-    """Raise InvalidInput if a model fitted with weights would be fitted without."""
-    if before is not None and before.weighted and sample_weight is None:
-        raise InvalidInput(
-            "this model was fitted with weights (sample_weight, or class_weight of the "
-            "estimator it was adopted from), and without them it would be a different "
-            "model; pass sample_weight=..., or an estimator that is not fitted"
-        )
-
-
 def name_of(search: object) -> str:
     """Return the name of what made a choice."""
     return search if isinstance(search, str) else type(search).__name__
 
 
 def _forget_places(model: AnyModel, gone: Index) -> AnyModel:
-    """Return the model without the rows at these places."""
     kept = model.training_rows
-    assert kept is not None and model.digests is not None
+    assert kept is not None
     if not gone.size:
         return model
     require_release(model)
     removed = kept.take(gone)
     after = model.forget(removed, gone=gone, n_subjects=kept.count_people(gone))
-    change = model.digests.change(Counter(digests(removed, model.digests.key)), None)
-    return replace_fields(after, pending=PendingChange(change, gone))
+    return replace_fields(after, pending=partial(kept.erase, gone))
 
 
 def _find_places(model: AnyModel, removed: Rows) -> Index:
-    """Return the positions of these rows among those kept, one for each row."""
-    assert model.training_rows is not None and model.digests is not None
+    """Return the positions of these rows among those kept, one for each row.
+
+    Raises UnknownRows if one of them is not there.
+    """
+    assert model.training_rows is not None
     kept = require_in_memory(model.training_rows)
-    key, counts = model.digests.key, model.digests.counts
-    wanted = Counter(digests(removed, key))
-    places = _places_by_digest(kept, key, among=kept.find_similar(removed))
-    if any(len(places.get(entry, ())) < counts[entry] for entry in wanted):
-        places = _places_by_digest(kept, key, among=np.flatnonzero(kept.alive))
+    wanted = Counter(digests(removed, UNKEYED))
+    places = _places_by_digest(kept, kept.find_similar(removed))
+    if any(len(places.get(entry, ())) < n for entry, n in wanted.items()):
+        places = _places_by_digest(kept, np.flatnonzero(kept.alive))
+    missing = sum(max(0, n - len(places.get(e, ()))) for e, n in wanted.items())
+    if missing:
+        raise unknown_rows(missing, len(removed))
     owners = {entry: [kept.owners[p] for p in places[entry]] for entry in wanted}
     share = share_by_person(wanted, owners)
     gone: list[int] = []
     for entry, n_wanted in wanted.items():
         equal = places[entry]
         same = kept.anonymous or len(set(owners[entry])) == 1
-        if n_wanted == len(equal) or (same and model.interchangeable(equal)):
+        if n_wanted == len(equal) or (same and model.chooser.interchangeable(equal)):
             gone += equal[-n_wanted:]
         else:
             gone += _require_meant(kept, equal, n_wanted=n_wanted, share=share)
     return np.array(gone, dtype=np.intp)
 
 
-def _places_by_digest(
-    kept: TrainingRows, key: bytes, *, among: Index
-) -> dict[bytes, list[int]]:
-    """Return the positions of equal rows under their digest, of the rows at some."""
+def _places_by_digest(kept: TrainingRows, among: Index) -> dict[bytes, list[int]]:
     places: dict[bytes, list[int]] = {}
-    there = digests(kept.rows.take(among), key)
+    there = digests(kept.rows.take(among), UNKEYED)
     for place, digest in zip(among.tolist(), there, strict=True):
         places.setdefault(digest, []).append(place)
     return places
@@ -453,7 +497,9 @@ def _require_meant(
     because the other person may ask by id later.
     """
     whole = [
-        p for p in places if share[kept.owners[p]] == len(kept.places[kept.owners[p]])
+        p
+        for p in places
+        if share[kept.owners[p]] == len(kept.positions[kept.owners[p]])
     ]
     if len(whole) != n_wanted:
         raise InvalidInput(

@@ -3,7 +3,7 @@
 
 *Places* number all rows that a model ever had, in order: those of the fit first, then
 those that came, in the order in which they came. The remaining rows come in the order
-of their places: first those from before a request, then the rows that it brings.
+of their positions: first those from before a request, then the rows that it brings.
 
 A ``RowChange`` is rows that leave and rows that come, as one request. A person's
 correction is both at once: the old rows leave, the new ones come, and one answer and
@@ -26,7 +26,7 @@ both.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from scipy import sparse
 
 from ..core.arrays import Index
 from ..core.packing import Arrays, pack
-from ..core.rows import Rows, RowSource, extend_rows, first_places, join_rows
+from ..core.rows import Rows, RowSource, extend_rows, first_rows
 from ..core.sums import largest_norm
 from ..core.values import Private
 from ..engines import DeviceEngine
@@ -58,7 +58,7 @@ class RowChange(Private):
     removed, added
         The rows, as they are kept; None if there are none.
     gone
-        The places of the removed rows, where the model keeps its rows or can fetch
+        The positions of the removed rows, where the model keeps its rows or can fetch
         them; None if nobody knows.
     n_subjects_removed, n_subjects_added
         How many people lost rows for the first time, and how many brought rows.
@@ -81,16 +81,14 @@ class RowChange(Private):
         return 0 if self.added is None else len(self.added)
 
     @property
-    def places(self) -> Index | None:
-        """The places of the removed rows: none if no row leaves, None if unknown."""
+    def positions(self) -> Index | None:
+        """The positions of the removed rows: none if no row leaves, None if unknown."""
         return self.gone if self.n_removed else NO_ROWS
 
     def append_to(self, left: RowSource) -> RowSource:
         """Return rows that are left, followed by those that come."""
         if self.added is None or not len(self.added):
             return left
-        if isinstance(left, Rows):
-            return join_rows(left, self.added)
         return left.followed_by(self.added)
 
     def count_in(self, account: Accountant) -> Accountant:
@@ -113,78 +111,6 @@ class RowChange(Private):
             )
 
 
-class ChangesRows:
-    """Requests that only remove rows, or only add some; a mixin without fields."""
-
-    __slots__ = ()
-
-    def require_room(self) -> None:
-        """Raise Unsupported if a model of this kind can take in no rows."""
-
-    @abstractmethod
-    def change(
-        self,
-        change: RowChange,
-        *,
-        remaining: Remaining | None = None,
-        spend: bool = False,
-    ) -> Self:
-        """Return the model after a request, its answer made to fit the budget."""
-
-    def forget(
-        self,
-        removed: Rows,
-        *,
-        gone: Index | None = None,
-        remaining: Remaining | None = None,
-        n_subjects: int = 1,
-        spend: bool = False,
-    ) -> Self:
-        """Return the model without these rows, its answer made to fit the budget.
-
-        Parameters
-        ----------
-        removed
-            The rows to remove, as they are kept.
-        gone
-            Their places among the rows that the model keeps or can fetch.
-        remaining
-            All other rows, or a function that returns them, if the caller keeps them.
-        n_subjects
-            How many people the rows belong to.
-        spend
-            Overwrite the old state instead of copying it; the old model is lost, even
-            if this raises.
-        """
-        change = RowChange(removed=removed, gone=gone, n_subjects_removed=n_subjects)
-        return self.change(change, remaining=remaining, spend=spend)
-
-    def add(
-        self,
-        added: Rows,
-        *,
-        remaining: Remaining | None = None,
-        n_subjects: int = 1,
-        spend: bool = False,
-    ) -> Self:
-        """Return the model with these rows too, its answer made to fit the budget.
-
-        Parameters
-        ----------
-        added
-            The rows to add, as they are kept.
-        remaining
-            All rows, these included, or a function that returns them, if the caller
-            keeps them.
-        n_subjects
-            How many people the rows belong to.
-        spend
-            As ``forget`` takes it.
-        """
-        change = RowChange(added=added, n_subjects_added=n_subjects)
-        return self.change(change, remaining=remaining, spend=spend)
-
-
 class KeptRows(Private, ABC):
     """Rows that a model can find, read and erase, wherever they lie.
 
@@ -202,7 +128,7 @@ class KeptRows(Private, ABC):
         """Return the positions of these people's rows, or raise UnknownSubject."""
 
     @abstractmethod
-    def take(self, places: Index) -> Rows:
+    def take(self, positions: Index) -> Rows:
         """Return the rows at these positions."""
 
     @abstractmethod
@@ -234,26 +160,26 @@ class TrainingRows(KeptRows):
     ----------
     rows, alive
         The rows at the fit and those that came since, and which of them are left.
-    owners, places
+    owners, positions
         The owner of each row, and the positions of each person's rows.
-    asked
+    partly_removed
         People some of whose rows, but not all, are removed.
     anonymous
         Whether the rows have no owners: the model was fitted without subjects.
     """
 
-    __slots__ = ("_room", "alive", "asked", "owners", "places", "rows")
+    __slots__ = ("_buffer", "alive", "owners", "partly_removed", "positions", "rows")
 
     def __init__(
-        self, rows: Rows, owners: Sequence[str], asked: Iterable[str] = ()
+        self, rows: Rows, owners: Sequence[str], partly_removed: Iterable[str] = ()
     ) -> None:
         self.rows = rows
-        self._room = rows  # the same, with places to spare once rows have come
+        self._buffer = rows  # the same, with room to spare once rows have come
         self.alive: NDArray[np.bool] = np.ones(len(rows), dtype=bool)
         self.owners = list(owners)
-        self.places = _places_of(self.owners)
-        self.asked = set(asked)
-        self.anonymous = is_row_name(next(iter(self.places), ""))
+        self.positions = positions_of_owners(self.owners)
+        self.partly_removed = set(partly_removed)
+        self.anonymous = is_row_name(next(iter(self.positions), ""))
 
     def find(self, people: set[str]) -> Index:
         """Return the positions of these people's rows; change nothing.
@@ -261,15 +187,17 @@ class TrainingRows(KeptRows):
         Raises UnknownSubject if one of them is not in the model.
         """
         # Subtracting the keys would walk through all of them.
-        missing = {name for name in people if name not in self.places}
+        missing = {name for name in people if name not in self.positions}
         if missing:
             raise unknown_owners(missing, people)
-        positions = [place for name in sorted(people) for place in self.places[name]]
+        positions = [
+            position for name in sorted(people) for position in self.positions[name]
+        ]
         return np.array(positions, dtype=np.intp)
 
-    def take(self, places: Index) -> Rows:
+    def take(self, positions: Index) -> Rows:
         """Return the rows at these positions."""
-        return self.rows.take(places)
+        return self.rows.take(positions)
 
     def find_similar(self, wanted: Rows) -> Index:
         """Return the positions of rows that look like one of these.
@@ -283,14 +211,14 @@ class TrainingRows(KeptRows):
         order = np.argsort(found)
         begins = np.searchsorted(found, near - slack, side="left", sorter=order)
         ends = np.searchsorted(found, near + slack, side="right", sorter=order)
-        places = [order[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        positions = [order[begin:end] for begin, end in zip(begins, ends, strict=True)]
         similar = np.zeros(len(self.alive), dtype=bool)
-        similar[np.concatenate(places)] = True
+        similar[np.concatenate(positions)] = True
         return np.flatnonzero(similar & self.alive)
 
     def count_people(self, gone: Index) -> int:
         """Return how many people lose rows for the first time with these."""
-        return len({self.owners[place] for place in gone} - self.asked)
+        return len({self.owners[position] for position in gone} - self.partly_removed)
 
     def remaining(self, gone: Index) -> RowSource:
         """Return the remaining rows but these, in the arrays of all.
@@ -316,7 +244,7 @@ class TrainingRows(KeptRows):
         if self.alive.all():
             return self
         owners = [o for o, a in zip(self.owners, self.alive, strict=True) if a]
-        return TrainingRows(self.rows.take(self.alive), owners, self.asked)
+        return TrainingRows(self.rows.take(self.alive), owners, self.partly_removed)
 
     def erase(self, gone: Index) -> None:
         """Overwrite these rows, and delete their owners.
@@ -328,43 +256,56 @@ class TrainingRows(KeptRows):
         self.rows.weight[gone] = 0.0
         X = self.rows.X
         if sparse.issparse(X):
-            for place in gone:
-                entries = slice(X.indptr[place], X.indptr[place + 1])
+            for position in gone:
+                entries = slice(X.indptr[position], X.indptr[position + 1])
                 X.data[entries] = 0.0
                 # In order, each once: SciPy must not tidy up in the arrays of all rows.
                 X.indices[entries] = np.arange(entries.stop - entries.start)
         else:
             X[gone] = 0.0
-        for name in {self.owners[place] for place in gone} & self.places.keys():
-            left = [place for place in self.places[name] if self.alive[place]]
+        for name in {
+            self.owners[position] for position in gone
+        } & self.positions.keys():
+            left = [
+                position for position in self.positions[name] if self.alive[position]
+            ]
             if left:
-                self.places[name] = left
-                self.asked.add(name)
+                self.positions[name] = left
+                self.partly_removed.add(name)
             else:
-                self.asked.discard(name)
-                del self.places[name]
-        for place in gone:
-            self.owners[place] = ""
+                self.partly_removed.discard(name)
+                del self.positions[name]
+        for position in gone:
+            self.owners[position] = ""
 
-    def append(self, added: Rows, owners: Sequence[str], *, place: int) -> None:
-        """Put rows at this place and after it, the first that is free.
+    def append(self, added: Rows, owners: Sequence[str], *, position: int) -> None:
+        """Put rows at this position and after it, the first that is free.
 
         You can call it again after an interrupt, with the same effect.
         """
-        end = place + len(added)
-        self._room = extend_rows(self._room, added, place=place)
-        self.rows = first_places(self._room, end)
-        self.alive = np.concatenate([self.alive[:place], np.ones(len(added), bool)])
-        self.owners[place:] = owners
-        for name, theirs in _places_of(owners).items():
-            old = [one for one in self.places.get(name, ()) if one < place]
-            self.places[name] = [*old, *(place + one for one in theirs)]
-        self.anonymous = is_row_name(next(iter(self.places), ""))
+        end = position + len(added)
+        self._buffer = extend_rows(self._buffer, added, position=position)
+        self.rows = first_rows(self._buffer, end)
+        self.alive = np.concatenate([self.alive[:position], np.ones(len(added), bool)])
+        self.owners[position:] = owners
+        for name, theirs in positions_of_owners(owners).items():
+            old = [one for one in self.positions.get(name, ()) if one < position]
+            self.positions[name] = [*old, *(position + one for one in theirs)]
+        self.anonymous = is_row_name(next(iter(self.positions), ""))
 
-    def dump(self, place: str, arrays: Arrays) -> Any:
+    def replace(
+        self, gone: Index, added: Rows, *, owners: Sequence[str], position: int
+    ) -> None:
+        """Erase rows, and put others at this position; see ``erase`` and ``append``."""
+        self.erase(gone)
+        self.append(added, owners, position=position)
+
+    def dump(self, path: str, arrays: Arrays) -> Any:
         """Return the remaining rows as JSON data, with their arrays beside it."""
         left = self.compact()
-        return pack((left.rows, left.owners, sorted(left.asked)), place, arrays=arrays)
+        return pack(
+            (left.rows, left.owners, sorted(left.partly_removed)), path, arrays=arrays
+        )
 
 
 class MirroredRows(TrainingRows):
@@ -372,7 +313,7 @@ class MirroredRows(TrainingRows):
 
     Parameters
     ----------
-    rows, owners, asked
+    rows, owners, partly_removed
         As of ``TrainingRows``.
     engine
         Puts a copy on the device, when there is none.
@@ -386,19 +327,19 @@ class MirroredRows(TrainingRows):
         self,
         rows: Rows,
         owners: Sequence[str],
-        asked: Iterable[str] = (),
+        partly_removed: Iterable[str] = (),
         *,
         engine: DeviceEngine,
         mirror: DeviceRows | None = None,
     ) -> None:
-        super().__init__(rows, owners, asked)
+        super().__init__(rows, owners, partly_removed)
         self._engine = engine
         self._mirror = mirror
 
     def remaining(self, gone: Index) -> RowSource:
         """Return the remaining rows but these, on the device."""
         if self._mirror is None:
-            self._mirror = self._engine.place(super().remaining(NO_ROWS))
+            self._mirror = self._engine.put(super().remaining(NO_ROWS))
         return self._mirror.without(gone)
 
     def compact(self) -> "TrainingRows":
@@ -406,7 +347,9 @@ class MirroredRows(TrainingRows):
         left = super().compact()
         if left is self:
             return self
-        return MirroredRows(left.rows, left.owners, left.asked, engine=self._engine)
+        return MirroredRows(
+            left.rows, left.owners, left.partly_removed, engine=self._engine
+        )
 
     def erase(self, gone: Index) -> None:
         """Overwrite these rows in memory and on the device, and delete their owners."""
@@ -414,10 +357,10 @@ class MirroredRows(TrainingRows):
         if self._mirror is not None:
             self._mirror = self._mirror.erase_rows(gone)
 
-    def append(self, added: Rows, owners: Sequence[str], *, place: int) -> None:
-        """Put rows at this place and after it; the next pass copies all of them."""
+    def append(self, added: Rows, owners: Sequence[str], *, position: int) -> None:
+        """Put rows at this position and after it; the next pass copies all of them."""
         self._mirror = None
-        super().append(added, owners, place=place)
+        super().append(added, owners, position=position)
 
 
 def require_in_memory(kept: KeptRows) -> TrainingRows:
@@ -441,9 +384,9 @@ def unknown_owners(missing: set[str], people: set[str]) -> UnknownSubject:
     )
 
 
-def _places_of(owners: Sequence[str]) -> dict[str, list[int]]:
+def positions_of_owners(owners: Sequence[str]) -> dict[str, list[int]]:
     """Return the positions of each owner's rows."""
-    places: dict[str, list[int]] = {}
-    for place, owner in enumerate(owners):
-        places.setdefault(owner, []).append(place)
-    return places
+    positions: dict[str, list[int]] = {}
+    for position, owner in enumerate(owners):
+        positions.setdefault(owner, []).append(position)
+    return positions

@@ -33,7 +33,7 @@ from .description import learns_extremes
 from .features import Features, Layout
 from .statistics import Statistics
 
-MOST_STRETCH = 1e3
+MOST_ROW_GROWTH = 1e3
 
 
 @stored
@@ -127,7 +127,7 @@ class Reference(Private):
 
     def encode_rows(self, rows: Rows) -> Rows:
         """Return raw rows as the rows e."""
-        return replace(rows, X=self.encode(np.asarray(rows.X)))
+        return replace(rows, X=self.encode(rows.dense()))
 
     def extend(self, theta: Matrix) -> Matrix:
         """Return parameters of the model, (features, outputs), as those of e."""
@@ -142,8 +142,8 @@ class Reference(Private):
 def _find_exact(recipe: Recipe, statistics: Statistics) -> dict[str, Vector]:
     """Return the values of each column that its features are made of."""
     exact = {}
-    for place, group in enumerate(recipe.groups):
-        values = statistics.ordered.get(str(place))
+    for index, group in enumerate(recipe.groups):
+        values = statistics.ordered.get(str(index))
         if values is None or not values.size:
             continue
         held = [values[:0]]
@@ -155,7 +155,7 @@ def _find_exact(recipe: Recipe, statistics: Statistics) -> dict[str, Vector]:
         if fill == "most_frequent":
             found, counts = np.unique(values, return_counts=True)
             held.append(found[[np.argmax(counts)]])
-        exact[str(place)] = np.concatenate(held)
+        exact[str(index)] = np.concatenate(held)
     return exact
 
 
@@ -219,7 +219,7 @@ def find_map(
         share=np.concatenate([pieces.share, np.zeros(len(at)), ones])[order],
         outputs=outputs,
     )
-    return found if found.stretch < MOST_STRETCH else None
+    return found if found.row_growth < MOST_ROW_GROWTH else None
 
 
 def drop_emptied(
@@ -241,21 +241,21 @@ def drop_emptied(
 
 
 def _find_emptied(layout: Layout, statistics: Statistics) -> list[int]:
-    """Return the places of flags and indicators that no row has any more."""
+    """Return the indices of flags and indicators that no row has any more."""
     emptied = [
-        int(place)
-        for place in layout.indicators
-        if not statistics.has_gaps(int(layout.columns[place]))
+        int(index)
+        for index in layout.indicators
+        if not statistics.has_gaps(int(layout.columns[index]))
     ]
     table = layout.flags
     for column, first, last in zip(
         table.columns.tolist(), table.first, table.last, strict=True
     ):
-        places = table.places[first + 1 : last]
-        hits = statistics.counts[str(column)][: len(places)]
-        if not hits[places[: len(hits)] >= 0].all():
-            present = set(places[: len(hits)][hits > 0].tolist())
-            emptied += sorted(set(places.tolist()) - present - {-1})
+        indices = table.indices[first + 1 : last]
+        hits = statistics.counts[str(column)][: len(indices)]
+        if not hits[indices[: len(hits)] >= 0].all():
+            present = set(indices[: len(hits)][hits > 0].tolist())
+            emptied += sorted(set(indices.tolist()) - present - {-1})
     return emptied
 
 
@@ -269,7 +269,7 @@ def _find_pieces(
     parts: list[int] = []
     whole: list[int] = []
     share: list[float] = []
-    for (column, codes), place in now.keys.items():
+    for (column, codes), index in now.keys.items():
         same = then.keys.get((column, codes))
         found = [same] if same is not None else []
         if same is None and codes:
@@ -278,7 +278,7 @@ def _find_pieces(
         if not found:
             return None
         parts += found
-        whole += [place] * len(found)
+        whole += [index] * len(found)
         share += [1.0 / len(found)] * len(found)
     return _Pieces(np.array(parts), np.array(whole), np.array(share))
 
@@ -291,10 +291,10 @@ def _find_union(
     Codes that no row has any more do not count.
     """
     wanted, found, covered = set(codes) & alive, [], set()
-    for place in np.flatnonzero(then.columns == column).tolist():
-        theirs = set(then.codes[place] or ()) & alive
+    for index in np.flatnonzero(then.columns == column).tolist():
+        theirs = set(then.codes[index] or ()) & alive
         if theirs and theirs <= wanted:
-            found.append(place)
+            found.append(index)
             covered |= theirs
     return found if covered == wanted else []
 
@@ -314,23 +314,23 @@ def _correct_gaps(
     A gap is now filled with ``missing``; r e + t would give another number there.
     """
     then = reference.features
-    places = {column: len(then) + k for k, column in enumerate(reference.gaps)}
-    for place in then.layout.indicators.tolist():
-        places[int(then.layout.columns[place])] = place
+    indices = {column: len(then) + k for k, column in enumerate(reference.gaps)}
+    for index in then.layout.indicators.tolist():
+        indices[int(then.layout.columns[index])] = index
     at: list[int] = []
     to: list[int] = []
     entries: list[float] = []
     source = dict(zip(pieces.now.tolist(), pieces.then.tolist(), strict=True))
-    for place in now.layout.numbers.tolist():
-        flag = places.get(int(now.layout.columns[place]))
+    for index in now.layout.numbers.tolist():
+        flag = indices.get(int(now.layout.columns[index]))
         if flag is None:
             continue
-        part = source[place]
-        ratio = then.scale[part] / now.scale[place]
-        entry = now.missing[place] - (ratio * then.missing[part] + shift[place])
+        part = source[index]
+        ratio = then.scale[part] / now.scale[index]
+        entry = now.missing[index] - (ratio * then.missing[part] + shift[index])
         # The flag itself, or a feature that is it over a scale.
         entry *= then.scale[flag] if flag < len(then) else 1.0
         at.append(flag)
-        to.append(place)
+        to.append(index)
         entries.append(float(entry))
     return np.array(at, np.intp), np.array(to, np.intp), np.array(entries)

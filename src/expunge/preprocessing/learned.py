@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learned: preprocessing that forgets with its model.
+
+The rows that are kept are raw. A request changes exact statistics by what leaves and
+what comes, so that what is learned is to the last bit what the rows after it give; then
+sums over the features as they were at the anchor, of which the present features are a
+linear map (``reference``). The answer, its radius and its release are about the
+present features: those of fitting the whole pipeline again. Rows are read only where
+the answer does not fit the budget, or the features do not follow from those at the
+anchor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from ..core.arrays import Vector
+from ..core.objective import Objective
+from ..core.rows import Rows, RowSource
+from ..core.values import Private, stored
+from ..private_model.composition import EncodedRequest, Encoding
+from ..private_model.training_rows import RowChange
+from ..promise.scope import Scope
+from ..removal import State
+from ..removal.state import lift_state
+from .columns import Recipe
+from .features import Features, FittedPreprocessing
+from .learning import (
+    drop_categories,
+    learn,
+    learn_again,
+    learn_features,
+    publish_columns,
+)
+from .reference import Reference, drop_emptied, find_map
+from .statistics import Statistics
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class EncodeRows(Private):
+    """Makes the rows that a head sees of raw rows; it may run in another process."""
+
+    objective: Objective
+    features: Features
+
+    def __call__(self, raw: Rows) -> Rows:
+        """Return the rows, intercept included."""
+        encoded = self.features.encode(raw.dense())
+        return self.objective.rows(encoded, raw.y, raw.weight)
+
+
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Learned(Encoding):
+    """Preprocessing with what it learned. Private.
+
+    Attributes
+    ----------
+    recipe, statistics, features
+        What preprocessing does, what it learns from, and what it has learned.
+    reference
+        The features at the anchor.
+    """
+
+    recipe: Recipe
+    statistics: Statistics
+    features: Features
+    reference: Reference
+
+    @classmethod
+    def of(cls, recipe: Recipe, rows: RowSource, *, intercept: bool) -> Self:
+        """Return what preprocessing learns from raw rows."""
+        recipe, statistics, features = learn(recipe, rows)
+        reference = Reference.of(
+            features, statistics, recipe=recipe, intercept=intercept
+        )
+        return cls(recipe, statistics, features, reference)
+
+    def fit_again(self, rows: RowSource, objective: Objective) -> Self:
+        """Return the same preprocessing, fitted to these raw rows alone."""
+        return self.of(self.recipe, rows, intercept=objective.intercept)
+
+    def encode(self, rows: RowSource, objective: Objective) -> RowSource:
+        """Return raw rows as the head sees them."""
+        width = len(self.features) + objective.intercept
+        encode = EncodeRows(objective, self.features)
+        return without_gaps(rows).convert(encode, n_columns=width)
+
+    def summed(self, rows: RowSource, objective: Objective) -> RowSource:
+        """Return raw rows as the rows e of the reference."""
+        del objective
+        width = self.reference.constant + 1
+        return without_gaps(rows).convert(self.reference.encode_rows, n_columns=width)
+
+    def extend(self, theta: Vector, objective: Objective) -> Vector:
+        """Return parameters of the features as those of e."""
+        outputs = objective.loss.outputs
+        return self.reference.extend(theta.reshape(-1, outputs)).ravel()
+
+    def anchored(self, objective: Objective) -> Self:
+        """Return the preprocessing with its present features as the reference."""
+        reference = Reference.of(
+            self.features,
+            self.statistics,
+            recipe=self.recipe,
+            intercept=objective.intercept,
+        )
+        return replace(self, reference=reference)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the rows e are those that the head sees."""
+        return self.reference.plain
+
+    def after(self, change: RowChange, objective: Objective) -> EncodedRequest:
+        """Return what a request of raw rows leads to."""
+        del objective
+        statistics, reference = self.statistics, self.reference
+        if change.added is not None and len(change.added):
+            statistics = statistics.including(change.added.dense())
+        if change.removed is not None and len(change.removed):
+            statistics = statistics.without(change.removed.dense())
+        recipe = drop_categories(self.recipe, statistics)
+        if recipe is self.recipe:
+            features = learn_again(recipe, statistics, before=self.features)
+        else:
+            features = learn_features(recipe, statistics)
+        after = replace(self, recipe=recipe, statistics=statistics, features=features)
+        same = reference.plain and features.equals(reference.features)
+        follows = not reference.holds_departed(statistics) and (
+            change.added is None or reference.knows_gaps(change.added.dense())
+        )
+        seen = replace_rows(change, reference.encode_rows) if follows else None
+        return EncodedRequest(after, seen, after._lift, keeps_sums=same)
+
+    @property
+    def learned(self) -> Self:
+        """The whole of it."""
+        return self
+
+    def _lift(self, sums: State) -> State | None:
+        """Return the state of the present features, if they follow from the sums."""
+        reference, statistics = self.reference, self.statistics
+        outputs = sums.objective.loss.outputs
+        anchor, last = (
+            drop_emptied(
+                reference, theta.reshape(-1, outputs), statistics=statistics
+            ).ravel()
+            for theta in (sums.anchor, sums.last)
+        )
+        sums = sums.replace(sums=sums.sums.replace(theta=anchor), last=last)
+        if reference.plain and self.features.equals(reference.features):
+            return sums
+        found = find_map(
+            reference, self.features, statistics=statistics, outputs=outputs
+        )
+        return None if found is None else lift_state(sums, found)
+
+    @property
+    def public(self) -> FittedPreprocessing:
+        """What was learned, as predictions need it."""
+        columns = publish_columns(self.recipe, self.statistics)
+        return FittedPreprocessing.of(
+            self.recipe.described, columns, features=self.features
+        )
+
+    def state_in(self, scope: Scope) -> Scope:
+        """Return what certificates state, preprocessing included."""
+        guessed = self.recipe.described.guessed
+        return replace(scope, preprocessed=True, columns_guessed=guessed)
+
+
+def without_gaps(rows: RowSource) -> RowSource:
+    """Return rows with nothing absent: what learns from rows counts every one."""
+    gaps = isinstance(rows, Rows) and rows.absent is not None
+    return rows.gather() if isinstance(rows, Rows) and gaps else rows
+
+
+def replace_rows(change: RowChange, encode: Callable[[Rows], Rows]) -> RowChange:
+    """Return a request with its rows encoded."""
+    removed, added = (
+        None if rows is None else encode(rows)
+        for rows in (change.removed, change.added)
+    )
+    return replace(change, removed=removed, added=added)
