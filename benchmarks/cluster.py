@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from expunge.cluster import on_cluster
 from expunge.core.losses import HalfSquared
 from expunge.core.objective import Objective
 from expunge.core.penalties import L2
 from expunge.core.sums import loss_hessian
+from expunge.engines import read_engine
 from expunge.long import open_parquet
 
 from .long_tables.data import LongShape, write_table
@@ -45,9 +45,14 @@ def run(
         ):
             rows: Any = table.rows(OBJECTIVE)
             theta = np.full(rows.n_columns, 0.01)
-            sources = [rows, on_cluster(rows, one), on_cluster(rows, two)]
+            sources = [rows, _on(rows, one), _on(rows, two)]
             passes = [_make_pass(source, theta) for source in sources]
             yield _compare(shape, passes, rounds)
+
+
+def _on(rows: Any, client: Any) -> Any:
+    workers: Any = read_engine(client)
+    return workers.put(rows)
 
 
 def _make_pass(rows: Any, theta: Any) -> Callable[[], object]:

@@ -39,6 +39,8 @@ from tests.instances import LOSSES, labelled
 
 KINKS: tuple[Penalty, ...] = (L1(), ElasticNet(0.4), GroupLasso([0, 0, 1, 1, 2, 2]))
 N_REQUESTS = 3
+# A stranger's loss is written for NumPy, and refused on a device.
+OURS = [name for name in LOSSES if type(LOSSES[name][0]).__module__[:8] == "expunge."]
 # Rows of a block: few have more than one of them.
 LENGTHS = (20, 60, 200, 600, 3000)
 
@@ -77,7 +79,7 @@ class Verdict:
 def draw_case(seed: int, device: str) -> Case:
     """Return a random case."""
     rng = np.random.default_rng(seed)
-    name = str(rng.choice(list(LOSSES)))
+    name = str(rng.choice(OURS))
     loss: Loss = LOSSES[name][0]
     mechanism: Mechanism = MatrixFree() if rng.random() < 0.5 else Newton()
     smooth = isinstance(mechanism, MatrixFree) or rng.random() < 0.6
@@ -111,7 +113,7 @@ def draw_case(seed: int, device: str) -> Case:
 def judge(model: PrivateModel, rest: Rows) -> Verdict:
     """Return whether the answer is as near to retraining as its radius says."""
     answer = model.answer
-    objective = model.agreement.objective_for(rest)
+    objective = model.terms.objective_for(rest)
     exact = exact_minimiser(objective, rest, answer.draft.theta)
     error = length(answer.draft.theta.astype(LD) - exact.theta)
     radius = answer.radius.value

@@ -1,81 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Dask cluster: the bits of one process, whatever happens to its workers."""
+"""Workers of a Dask cluster or a pool: the bits of one process, whatever happens."""
 
 import os
 import pickle
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from time import sleep
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from expunge import L1, L2, Objective, Rows
-from expunge.cluster import (
-    DaskRows,
-    Unreachable,
-    connect,
-    dask_rows,
-    map_jobs,
-    on_cluster,
-)
+from expunge import L1, L2, Objective, Rows, engines
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.losses import HalfSquared, Huber, Logistic
 from expunge.core.rows import block_max, block_sum
+from expunge.core.sums import loss_slopes
+from expunge.engines import Unreachable, Workers, read_engine
 from expunge.exceptions import InvalidInput, Unsupported
-from expunge.long import open_parquet
-from expunge.removal.summary import Summary, learn
+from expunge.long import StoredRows, open_parquet, stored_rows
+from expunge.long.parquet import Columns, ParquetTable
+from expunge.removal import State
+from expunge.removal.retrain import learn
 from tests.clusters import local_client
 
 pytest.importorskip("distributed")
 SQUARED = Objective(HalfSquared(), L2(), 1.0)
 
 
-@dataclass(frozen=True)
-class NumberedRows:
-    """Rows in files of numpy, which any process can read."""
-
-    folder: Path
-    length: int
-    n_columns: int
-    total_weight: float
-    size: int
-
-    def __len__(self) -> int:
-        return self.length
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.length // self.size)
-
-    def read_block(self, number: int) -> Rows:
-        part = slice(number * self.size, (number + 1) * self.size)
-        X, y, weight = (
-            np.array(np.load(self.folder / f"{name}.npy", mmap_mode="r")[part])
-            for name in ("X", "y", "weight")
-        )
-        return Rows(X, y, weight)
-
-    def require_unchanged(self) -> None:
-        if (self.folder / "changed").exists():
-            raise InvalidInput("a file changed; open it again")
-
-    def recode(self, code: Callable[[Vector], Vector]) -> "NumberedRows":
-        np.save(self.folder / "y.npy", code(np.load(self.folder / "y.npy")))
-        return self
+def store(rows: Rows, folder: Path) -> Any:
+    """Return the rows in a Parquet file, which any process can read."""
+    names = [f"x{place}" for place in range(rows.n_columns)]
+    columns = dict(zip(names, np.asarray(rows.X).T, strict=True))
+    table = pa.table(columns | {"y": rows.y, "w": rows.weight})
+    pq.write_table(table, folder / "rows.parquet", row_group_size=9000)
+    schema = Columns("y", None, "w", names)
+    read = ParquetTable([folder / "rows.parquet"], schema, memory=1 << 26)
+    total = rows.total_weight
+    return StoredRows(read, np.asarray, False, np.empty(0, np.intp), total)
 
 
-def store(rows: Rows, folder: Path) -> NumberedRows:
-    for name in ("X", "y", "weight"):
-        np.save(folder / f"{name}.npy", getattr(rows, name))
-    return NumberedRows(
-        folder, len(rows), rows.n_columns, rows.total_weight, rows.block_rows
-    )
+def on(rows: Any, client: Any) -> Any:
+    """Return rows whose passes run on the workers of a client."""
+    workers = read_engine(client)
+    assert isinstance(workers, Workers)
+    return workers.put(rows)
+
+
+def map_jobs(work: Any, jobs: Any, *, client: Any) -> Any:
+    workers = read_engine(client)
+    assert isinstance(workers, Workers)
+    return workers.map(work, jobs)
 
 
 def draw(objective: Objective, n_rows: int, n_features: int = 5) -> Rows:
@@ -86,12 +69,13 @@ def draw(objective: Objective, n_rows: int, n_features: int = 5) -> Rows:
     return objective.rows(X, labels, rng.random(n_rows) + 0.5)
 
 
-def same(a: Summary, b: Summary) -> bool:
-    pairs = [(a.theta, b.theta), (a.gradient, b.gradient), (a.curvature, b.curvature)]
-    pairs += [(a.loss_hessian.dense(), b.loss_hessian.dense())]
-    assert a.moment is not None and b.moment is not None
-    pairs += [(a.moment.dense(), b.moment.dense())]
-    return a.scales == b.scales and all(x.tobytes() == y.tobytes() for x, y in pairs)
+def same(a: State, b: State) -> bool:
+    ours, theirs = (
+        (s.theta, s.gradient, s.curvature, s.hessian.dense(), s.moment.dense())
+        for s in (cast(Any, a.sums), cast(Any, b.sums))
+    )
+    same_bits = (x.tobytes() == y.tobytes() for x, y in zip(ours, theirs, strict=True))
+    return a.magnitude == b.magnitude and all(same_bits)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +99,7 @@ def test_the_same_bits_as_in_this_process(
     client: Any, tmp_path: Path, objective: Objective, n_rows: int
 ) -> None:
     rows = draw(objective, n_rows)
-    far: Any = on_cluster(store(rows, tmp_path), client)
+    far: Any = on(store(rows, tmp_path), client)
     assert (len(far), far.n_columns) == (n_rows, rows.n_columns)
     assert same(learn(objective, far), learn(objective, rows))
 
@@ -125,18 +109,17 @@ def test_bits_do_not_depend_on_the_size_of_tasks(
     client: Any, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = draw(SQUARED, 60_000)
-    monkeypatch.setattr(dask_rows, "GROUP", size)
-    far: Any = on_cluster(store(rows, tmp_path), client)
+    monkeypatch.setattr(stored_rows, "GROUP", size)
+    far: Any = on(store(rows, tmp_path), client)
     assert same(learn(SQUARED, far), learn(SQUARED, rows))
 
 
-def test_tasks_have_a_power_of_two_of_blocks() -> None:
+def test_groups_have_a_power_of_two_of_blocks() -> None:
     for n_blocks in (1, 16, 100, 9766, 10**6):
-        for n_tasks in (2, 8, 64):
-            size = dask_rows._group_size(n_blocks, n_tasks)
-            assert size & (size - 1) == 0
-            assert dask_rows.GROUP <= size <= dask_rows.LARGEST_GROUP
-    assert dask_rows._group_size(9766, 64) == 128
+        size = stored_rows.group_size(n_blocks)
+        assert size & (size - 1) == 0
+        assert stored_rows.GROUP <= size <= stored_rows.LARGEST_GROUP
+    assert stored_rows.group_size(9766) == 64
 
 
 def test_workers_read_parquet(client: Any, tmp_path: Path) -> None:
@@ -146,12 +129,12 @@ def test_workers_read_parquet(client: Any, tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=9000)
     with open_parquet(tmp_path / "rows.parquet", target="y", weight="w") as opened:
         stored: Any = opened.rows(SQUARED)
-        assert same(learn(SQUARED, on_cluster(stored, client)), learn(SQUARED, rows))
+        assert same(learn(SQUARED, on(stored, client)), learn(SQUARED, rows))
 
 
 def test_values_of_blocks_come_in_order(client: Any, tmp_path: Path) -> None:
     rows = draw(SQUARED, 100_000)
-    far = on_cluster(store(rows, tmp_path), client)
+    far = on(store(rows, tmp_path), client)
     firsts = list(far.map_blocks(lambda block: float(block.y[0])))
     assert firsts == list(rows.map_blocks(lambda block: float(block.y[0])))
     assert block_max(lambda block: float(block.y.max()), far) == rows.y.max()
@@ -159,14 +142,41 @@ def test_values_of_blocks_come_in_order(client: Any, tmp_path: Path) -> None:
 
 def test_labels_are_coded_where_they_lie(client: Any, tmp_path: Path) -> None:
     rows = draw(SQUARED, 5000)
-    far = on_cluster(store(rows, tmp_path), client).recode(np.sign)
+    far = on(store(rows, tmp_path), client).recode(np.sign)
     assert block_max(lambda block: float(block.y.max()), far) == 1.0
+
+
+def test_rows_that_come_follow_those_of_files(client: Any, tmp_path: Path) -> None:
+    objective = Objective(Logistic(), L2(), 1e-3, intercept=True)
+    rows, come = draw(objective, 70_000), draw(objective, 300)
+    both = store(rows, tmp_path).followed_by(come.take(slice(200)))
+    both = both.followed_by(come.take(slice(200, None))).followed_by(
+        come.take(slice(0))
+    )
+    assert len(both) == 70_300
+    assert both.total_weight == rows.total_weight + come.total_weight
+    assert same(learn(objective, on(both, client)), learn(objective, both))
+    assert block_max(lambda block: float(len(block)), both) == 2048.0
+    turned = both.recode(np.negative)
+    there = turned.convert(_double, n_columns=turned.n_columns)
+    far, near = (on(there, client), rows.followed_by(come))
+    for theta in np.eye(rows.n_columns)[:2]:
+        slopes = (loss_slopes(objective.loss, one, theta=theta) for one in (there, far))
+        ours, theirs = slopes
+        assert ours.tobytes() == theirs.tobytes()
+        plain = replace(near, X=2.0 * np.asarray(near.X), y=-near.y)
+        expected = loss_slopes(objective.loss, plain, theta=theta)
+        np.testing.assert_allclose(ours, expected, rtol=1e-10)
+
+
+def _double(rows: Rows) -> Rows:
+    return replace(rows, X=2.0 * np.asarray(rows.X))
 
 
 def test_a_killed_worker_costs_a_retry(client: Any, tmp_path: Path) -> None:
     objective = Objective(Logistic(), L2(), 1e-3)
     rows = draw(objective, 300_000)
-    far = on_cluster(store(rows, tmp_path), client)
+    far = on(store(rows, tmp_path), client)
     mark, victim = tmp_path / "mark", tmp_path / "victim"
 
     def term(block: Rows) -> tuple[Vector]:
@@ -177,8 +187,7 @@ def test_a_killed_worker_costs_a_retry(client: Any, tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return (block.weight @ block.X,)
 
-    number = store(rows, tmp_path).n_blocks // 2
-    middle = store(rows, tmp_path).read_block(number).y.tobytes()
+    middle = far.read_block(far.n_blocks // 2).y.tobytes()
     (found,) = block_sum(term, far)
     assert int(victim.read_text()) != os.getpid()
     (expected,) = block_sum(lambda block: (block.weight @ block.X,), rows)
@@ -193,19 +202,19 @@ def test_an_error_of_a_worker_is_raised_here(client: Any, tmp_path: Path) -> Non
         raise InvalidInput("the file changed; open it again")
 
     with pytest.raises(InvalidInput, match="the file changed"):
-        block_sum(refuse, on_cluster(stored, client))
+        block_sum(refuse, on(stored, client))
 
 
 def test_a_file_that_changes_in_the_middle_of_a_pass_ends_it(
     client: Any, tmp_path: Path
 ) -> None:
-    far = on_cluster(store(draw(SQUARED, 5000), tmp_path), client)
+    far = on(store(draw(SQUARED, 5000), tmp_path), client)
 
     def change(block: Rows) -> tuple[float]:
-        (tmp_path / "changed").touch()
+        os.utime(tmp_path / "rows.parquet", (1, 1))
         return (float(block.y.sum()),)
 
-    with pytest.raises(InvalidInput, match="a file changed"):
+    with pytest.raises(InvalidInput, match="file 0 changed"):
         block_sum(change, far)
 
 
@@ -246,8 +255,8 @@ def test_private_values_travel_to_workers_and_nowhere_else(client: Any) -> None:
     with pytest.raises(TypeError, match="is private"):
         pickle.dumps(found)
 
-    def work(scale: float) -> Summary:
-        return replace(found, gradient=scale * found.gradient)
+    def work(scale: float) -> State:
+        return replace(found, last=scale * found.last)
 
     (there,) = map_jobs(work, [1.0], client=client)
     assert same(there, found)
@@ -270,8 +279,8 @@ def test_a_killed_worker_costs_a_job_a_retry(client: Any, tmp_path: Path) -> Non
 def test_a_worker_of_another_version_is_told(
     client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    far = on_cluster(store(draw(SQUARED, 5000), tmp_path), client)
-    monkeypatch.setattr(dask_rows, "own_version", lambda: "0.0.0")
+    far = on(store(draw(SQUARED, 5000), tmp_path), client)
+    monkeypatch.setattr(engines, "own_version", lambda: "0.0.0")
     with pytest.raises(Unsupported, match=r"client 0\.0\.0; install the same version"):
         block_sum(lambda block: (float(block.y.sum()),), far)
     with pytest.raises(Unsupported, match=r"client 0\.0\.0; install the same version"):
@@ -279,7 +288,7 @@ def test_a_worker_of_another_version_is_told(
 
 
 def test_a_worker_without_our_module_is_told(client: Any, tmp_path: Path) -> None:
-    far = on_cluster(store(draw(SQUARED, 5000), tmp_path), client)
+    far = on(store(draw(SQUARED, 5000), tmp_path), client)
 
     def term(block: Rows) -> tuple[float]:
         import no_such_module  # type: ignore[import-not-found]
@@ -293,19 +302,76 @@ def test_a_worker_without_our_module_is_told(client: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize("engine", ["dask://", "tcp://127.0.0.1:1", "127.0.0.1:8786"])
 def test_an_address_that_is_none(engine: str) -> None:
     with pytest.raises(InvalidInput, match="give dask://HOST:PORT"):
-        connect(engine)
+        read_engine(engine)
 
 
 def test_no_scheduler_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_rows, "PATIENCE", 1)
+    monkeypatch.setattr(engines, "PATIENCE", 1)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # and does not listen
         port = closed.getsockname()[1]
         with pytest.raises(Unreachable, match="no scheduler answers"):
-            connect(f"dask://127.0.0.1:{port}")
+            read_engine(f"dask://127.0.0.1:{port}")
 
 
 def test_repr_shows_no_rows(client: Any, tmp_path: Path) -> None:
-    far = on_cluster(store(draw(SQUARED, 3000), tmp_path), client)
-    assert isinstance(far, DaskRows)
-    assert repr(far) == "DaskRows(3000 x 5)"
+    far = on(store(draw(SQUARED, 3000), tmp_path), client)
+    assert repr(far) == "StoredRows(3000 x 5)" and repr(far.workers) == "Workers()"
+
+
+@pytest.fixture
+def pool() -> Iterator[Executor]:
+    """Two processes of a pool, without Dask."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def test_a_pool_of_processes_gives_the_bits_of_this_one(
+    pool: Executor, tmp_path: Path
+) -> None:
+    objective = Objective(Logistic(), L2(), 1e-3, intercept=True)
+    rows = draw(objective, 80_000)
+    far = on(store(rows, tmp_path), pool)
+    assert same(learn(objective, far), learn(objective, rows))
+    found = learn(objective, rows)
+    (there,) = map_jobs(lambda scale: replace(found, last=scale), [1.0], client=pool)
+    assert same(there, found)
+
+
+def test_a_killed_process_of_a_pool_is_told(pool: Executor, tmp_path: Path) -> None:
+    far = on(store(draw(SQUARED, 80_000), tmp_path), pool)
+
+    def term(block: Rows) -> tuple[float]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return (0.0,)
+
+    with pytest.raises(Unreachable, match="workers were lost"):
+        block_sum(term, far)
+    with pytest.raises(Unreachable, match="a pool of processes must be made again"):
+        block_sum(lambda block: (float(block.y.sum()),), far)
+
+
+def test_a_cluster_that_ends_in_a_pass_is_told(tmp_path: Path) -> None:
+    rows = store(draw(SQUARED, 80_000), tmp_path)
+    with local_client(1, threads_per_worker=1) as client:
+        far, mark = on(rows, client), tmp_path / "mark"
+
+        def term(block: Rows) -> float:
+            mark.touch()
+            sleep(0.2)
+            return float(block.y.sum())
+
+        blocks = far.map_blocks(term)
+        closing = Thread(target=_close_after, args=(mark, client))
+        closing.start()
+        with pytest.raises(Unreachable, match="scheduler is gone"):
+            list(blocks)
+        closing.join()
+        with pytest.raises(Unreachable, match="scheduler is gone"):
+            list(far.map_blocks(term))
+
+
+def _close_after(mark: Path, client: Any) -> None:
+    while not mark.exists():
+        sleep(0.01)
+    client.cluster.close()

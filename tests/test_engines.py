@@ -4,6 +4,8 @@
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,14 @@ from expunge import (
     Objective,
     SoftmaxRegression,
     TunedClassifier,
+    engines,
     load,
 )
 from expunge.audit import AuditOptions, Case, audit_each
-from expunge.cluster import DaskRows, Unreachable, dask_rows, map_jobs
 from expunge.core.arrays import norm
+from expunge.core.rows import RowSource
 from expunge.core.solver import minimise
-from expunge.engines import DaskEngine, DeviceEngine, read_engine
+from expunge.engines import DeviceEngine, Unreachable, Workers, read_engine
 from expunge.exceptions import (
     ExpungeError,
     InvalidInput,
@@ -38,7 +41,7 @@ from expunge.exceptions import (
 from expunge.gpu import DeviceRows
 from expunge.gpu import device as devices
 from expunge.gpu import rows as device_rows
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.long import StoredRows, open_parquet
 from expunge.private_model.training_rows import MirroredRows
 from expunge.promise.noise import make_noise
@@ -75,7 +78,7 @@ def _refuse_passes_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: StoredRows, term: Callable[[Any], Any]) -> Any:
         raise AssertionError("a pass ran in this process")
 
-    monkeypatch.setattr(StoredRows, "map_blocks", refuse)
+    monkeypatch.setattr(RowSource, "sum_blocks", refuse)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +109,29 @@ def test_a_cluster_gives_the_bits_of_this_process(
                 found.append(_theta(model))
             private = private_model(model)
             left: Any = private.remaining_rows()
-            assert isinstance(left, StoredRows if engine is None else DaskRows)
+            assert isinstance(left, StoredRows)
+            assert (left.workers is None) == (engine is None)
             found.append(private.reanchor(left).answer.draft.theta)
         thetas.append(found)
     for ours, theirs in zip(*thetas, strict=True):
         assert ours.tobytes() == theirs.tobytes()
+
+
+def test_a_pool_of_processes_gives_the_bits_of_this_process(tmp_path: Path) -> None:
+    columns, found = make_columns(40_001), []
+    X, y, people = _problem()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        for engine in (None, pool):
+            lake = tmp_path / type(engine).__name__
+            with _open(lake, columns, columns.signs) as table:
+                model = LogisticRegression(alpha=0.01, mechanism="retrain")
+                model.fit(table, engine=engine)
+                model.forget(subjects=["person 7"])
+                found.append(_theta(model).tobytes())
+            tuned = TunedClassifier(alphas=(0.1, 0.01), folds=3, fold_key="key")
+            tuned.fit(X, y, subjects=people, engine=engine)
+            found.append(_theta(tuned).tobytes())
+    assert found[:2] == found[2:]
 
 
 def test_an_address_stands_for_a_cluster(client: Any, tmp_path: Path) -> None:
@@ -119,7 +140,8 @@ def test_an_address_stands_for_a_cluster(client: Any, tmp_path: Path) -> None:
     with _open(tmp_path / "lake", columns, columns.signs) as table:
         model = LogisticRegression(alpha=0.01, budget=BUDGET).fit(table, engine=address)
         assert model.certificate_.status == "certified"
-        assert isinstance(private_model(model).remaining_rows(), DaskRows)
+        left: Any = private_model(model).remaining_rows()
+        assert isinstance(left.workers, Workers)
 
 
 def test_a_file_that_changed_ends_a_pass_on_a_cluster(
@@ -143,7 +165,7 @@ def test_a_file_that_changed_ends_a_pass_on_a_cluster(
 def test_no_scheduler_is_an_error_that_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dask_rows, "PATIENCE", 1)
+    monkeypatch.setattr(engines, "PATIENCE", 1)
     X, y = np.arange(20.0)[:, None], np.arange(20) % 2
     model = LogisticRegression(alpha=0.1).fit(X, y)
     before = vars(model).copy()
@@ -176,8 +198,8 @@ def test_an_engine_is_no_parameter_of_an_estimator() -> None:
 
 def test_engines_stand_for_themselves(client: Any) -> None:
     engine = read_engine(client)
-    assert isinstance(engine, DaskEngine) and read_engine(engine) is engine
-    assert repr(engine) == "DaskEngine()"
+    assert isinstance(engine, Workers) and read_engine(engine) is engine
+    assert repr(engine) == "Workers()"
 
 
 def test_a_device_without_torch_says_what_to_install(
@@ -329,11 +351,10 @@ def _problem(n_rows: int = 400) -> tuple[Any, Any, list[str]]:
     "options",
     [
         {"folds": 4},
-        {"folds": "loo"},
         {"folds": 3, "preprocessing": StandardScaler()},
         {"folds": 3, "mechanism": "matrix-free", "l1_ratios": (0.0, 0.3)},
     ],
-    ids=["folds", "loo", "preprocessing", "wide"],
+    ids=["folds", "preprocessing", "wide"],
 )
 def test_tuning_on_a_cluster_gives_the_bits_of_this_process(
     options: dict[str, Any], client: Any
@@ -355,17 +376,17 @@ def test_the_folds_of_a_tuned_fit_run_on_the_workers(
     client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y, people = _problem()
-    engine, jobs = DaskEngine(client), []
+    engine, jobs, real = read_engine(client), [], Workers.map
 
-    def count(self: DaskEngine, work: Any, given: Any) -> Any:
+    def count(self: Workers, work: Any, given: Any) -> Any:
         given = list(given)
         jobs.append(len(given))
-        return map_jobs(work, given, client=client)
+        return real(self, work, given)
 
-    monkeypatch.setattr(DaskEngine, "map", count)
+    monkeypatch.setattr(Workers, "map", count)
     model = TunedClassifier(alphas=(0.1, 0.01), folds=3, fold_key="key")
     model.fit(X, y, subjects=people, engine=engine)
-    assert jobs == [2, 6]  # a norm for each alpha, a model for each and each fold
+    assert jobs == [3]  # one for each fold, with a model for each alpha
 
 
 def test_an_error_of_a_fold_is_raised_here(client: Any) -> None:

@@ -192,10 +192,11 @@ def test_numpy_files_are_checked_too(tmp_path: Path) -> None:
     columns = make_columns(3_000)
     path = tmp_path / "X.npy"
     np.save(path, columns.X)
+    np.save(tmp_path / "y.npy", columns.signs)
     with pytest.raises(InvalidInput, match=r"target has shape \(5,\)"):
         open_npy(path, target=np.ones(5))
     with pytest.raises(InvalidInput, match=r"features have shape \(3000,\)"):
-        open_npy(columns.signs, target=columns.signs)
+        open_npy(tmp_path / "y.npy", target=columns.signs)
     np.save(tmp_path / "turned.npy", np.asfortranarray(columns.X))
     with pytest.raises(InvalidInput, match="C-ordered"):
         open_npy(tmp_path / "turned.npy", target=columns.signs)

@@ -20,7 +20,7 @@ from expunge import (
 )
 from expunge.core.rows import RowSource
 from expunge.exceptions import InvalidInput, UnknownSubject, Unsupported
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
 from expunge.long import LongTable, StoredRows, open_parquet
 from expunge.private_model.answers import MEASURED
 from expunge.promise.scope import ROWS_IN_FILES

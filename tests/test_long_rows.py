@@ -3,6 +3,8 @@
 
 import pickle
 import stat
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from expunge import (
 )
 from expunge.core.losses import Loss
 from expunge.core.rows import Rows
+from expunge.core.solver import minimise
 from expunge.exceptions import InvalidInput
 from expunge.long import LongTable, StoredRows, open_npy, open_parquet
 from expunge.private_model.model import PrivateModel
@@ -106,8 +109,10 @@ def test_a_fit_has_the_bits_of_one_in_memory(
     known = PrivateModel.fit(objective, held).answer
     assert np.array_equal(found.draft.theta, known.draft.theta)
     assert found.radius == known.radius
-    assert found.state.hessian is not None and known.state.hessian is not None
-    assert np.array_equal(found.state.hessian.dense(), known.state.hessian.dense())
+    assert found.state.sums.hessian is not None and known.state.sums.hessian is not None
+    assert np.array_equal(
+        found.state.sums.hessian.dense(), known.state.sums.hessian.dense()
+    )
 
 
 def test_a_kink_and_no_intercept_have_the_bits_of_memory_too(tmp_path: Path) -> None:
@@ -135,8 +140,7 @@ def test_absent_rows_count_for_nothing(tmp_path: Path) -> None:
         left = Rows(held.X, held.y, weight, absent=gone)
         assert len(rows) == len(left) == 8_995
         assert rows.total_weight == left.total_weight
-        found = PrivateModel.fit(objective, rows).answer.draft.theta
-        known = PrivateModel.fit(objective, left).answer.draft.theta
+        found, known = (minimise(objective, each).theta for each in (rows, left))
         assert np.array_equal(found, known)
 
 
@@ -163,6 +167,43 @@ def test_arrays_in_numpy_files_are_tables(tmp_path: Path) -> None:
         rows = table.rows(objective)
         first = objective.rows(columns.X[2000:2001], columns.signs[2000:2001])
         assert _equal(rows.take(np.array([0])), first)
+
+
+MAPPED = """
+import resource
+import sys
+import numpy as np
+from expunge import Budget, LogisticRegression
+from expunge.long import open_npy
+
+path, n_rows, width = sys.argv[1], 250_000, 100
+open(path, "wb").truncate(8 * n_rows * width)  # 200 MB, of which the disk has 8
+X = np.memmap(path, np.float64, "r+", shape=(n_rows, width))
+X[:10_000] = np.random.default_rng(0).normal(size=(10_000, width))
+X.flush()
+y = np.where(X[:, 0] + X[:, 1] > 0.0, 1, 0)
+X = np.memmap(path, np.float64, "r", shape=(n_rows, width))
+# Of all that the process may write to, which no page of the file is, 134 MB more.
+with open("/proc/self/status") as status:
+    now = next(int(line.split()[1]) for line in status if line.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, (1024 * now + 2**27,) * 2)
+with open_npy(X, target=y, memory=2**27) as table:
+    model = LogisticRegression(alpha=1e-2, budget=Budget(sigma=0.5)).fit(table)
+    model.forget(rows=[17, 4_711])
+    assert model.certificate_.status == "certified"
+try:
+    np.ones_like(X)
+except MemoryError:
+    print("and no more")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="no such limit there")
+def test_a_mapped_matrix_stays_on_disk(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAPPED, str(tmp_path / "X")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "and no more\n", done.stderr
 
 
 def test_a_pass_stays_below_the_ceiling(tmp_path: Path) -> None:

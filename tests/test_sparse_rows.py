@@ -16,8 +16,8 @@ from expunge.core.arrays import row_norms, row_squares
 from expunge.core.sums import loss_gradient, row_sizes
 from expunge.exceptions import InvalidInput, UnknownRows
 from expunge.linear_model import LinearRegression, LogisticRegression
+from expunge.linear_model.base import private_model
 from expunge.linear_model.comparison import compare_releases
-from expunge.linear_model.snapshots import private_model
 from expunge.private_model.training_rows import TrainingRows
 
 N_ROWS, N_COLUMNS, ENTRIES = 20_000, 10_000, 30

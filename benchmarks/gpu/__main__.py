@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the benchmarks of a device: parse, run, print.
 
-They need torch besides what expunge needs, and nothing else: machines with a GPU often
-have no package index.
+They need torch and array-api-compat besides what expunge needs, and nothing else:
+machines with a GPU often have no package index.
 """
 
 import argparse

@@ -9,10 +9,10 @@ from time import perf_counter
 
 from expunge import Budget, Newton, Objective
 from expunge.core.arrays import Vector
-from expunge.core.blocks import SymmetricMatrix
+from expunge.core.linalg import Symmetric
 from expunge.core.rows import Rows, RowSource, Terms, Value
+from expunge.core.sums import gram_by_panels
 from expunge.gpu import DeviceRows
-from expunge.gpu.arrays import weighted_gram
 from expunge.gpu.device import DeviceAlgebra, load_torch
 from expunge.private_model.model import PrivateModel
 
@@ -88,10 +88,10 @@ def break_down(objective: Objective, rows: DeviceRows) -> Table:
     return Table(("passes of a fit, in order", "number", "ms", "longest, ms"), lines)
 
 
-def time_algebra(matrix: SymmetricMatrix, rows: DeviceRows, *, n: int) -> Table:
+def time_algebra(matrix: Symmetric, rows: DeviceRows, *, n: int) -> Table:
     """Return what a fit does with its matrix, in memory and there, in milliseconds."""
     there = DeviceAlgebra(load_torch().device(rows.device))
-    lower = matrix.blocks[0].lower
+    lower = matrix.lower[0]
     factor, v = matrix.cholesky(), matrix.diagonal.copy()
     actions: dict[str, Callable[[], object]] = {
         "Cholesky on the device, there and back": lambda: there.factor(lower),
@@ -126,7 +126,7 @@ def time_products(rows: DeviceRows, *, n: int) -> Table:
     }
     for panel in PANELS:
         name = f"scaled and multiplied, panels of {panel}"
-        actions[name] = partial(weighted_gram, X, scale, panel=panel)
+        actions[name] = partial(gram_by_panels, X, scale, panel=panel)
     return _table(f"one block of {size} rows", actions, rows, n=n)
 
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from expunge import Budget, MatrixFree, Newton, Objective
 from expunge.core.arrays import Index, Vector
+from expunge.core.measurement import measure
 from expunge.core.rows import RowSource
 from expunge.core.solver import minimise
 from expunge.core.sums import loss_gradient, loss_hessian
 from expunge.gpu import DeviceRows
 from expunge.private_model.model import PrivateModel
-from expunge.wide.measurement import measure
 
 from ..report import Section, Table, Target
 from .breakdown import bare_product, break_down, time_algebra, time_products
@@ -73,7 +73,7 @@ def run_table(shape: Shape, device: str, sizes: DeviceSizes) -> Section:
         [
             _table([there, _scaled(here, sizes.share)]),
             break_down(objective, rows),
-            time_algebra(model.answer.state.loss_hessian, rows, n=sizes.repeats),
+            time_algebra(model.answer.state.sums.loss_hessian, rows, n=sizes.repeats),
             time_products(rows, n=sizes.repeats),
         ],
         [
@@ -173,12 +173,13 @@ def _table_passes(objective: Objective, rows: RowSource, sizes: DeviceSizes) -> 
 
 def _head_passes(objective: Objective, rows: RowSource, sizes: DeviceSizes) -> Figures:
     theta = _somewhere(rows.n_columns * objective.loss.outputs)
-    at = measure(objective, rows, theta=theta)
+    hessian = measure(objective, rows, theta=theta).hessian
+    assert hessian is not None
     return _figures(
         rows,
         {
             "measurement": lambda: measure(objective, rows, theta=theta),
-            "Hessian product": lambda: at.hessian @ theta,
+            "Hessian product": lambda: hessian @ theta,
         },
         sizes,
     )

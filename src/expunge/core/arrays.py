@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays: the types that travel between modules, and their norms.
+"""Arrays: the types that travel between modules, their namespace, and their norms.
+
+Terms of passes and losses take the functions that they call from the namespace of the
+arrays they are given, as the Python array API has it: in memory that is NumPy, for a
+tensor on a device what array-api-compat makes of torch.
 
 The square of 1e-163 is zero in floating point, so a bound made of such squares would be
 zero too, and wrong. Norms are therefore scaled before squaring where that matters, and
@@ -19,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csc_array, csr_array
 
-from ..exceptions import NotConverged
+from ..exceptions import NotConverged, needing
 
 Index: TypeAlias = NDArray[np.intp]
 Vector: TypeAlias = NDArray[np.float64]
@@ -30,8 +34,43 @@ UNIT_ROUNDOFF = 2.0**-53
 SAFETY = 1.0 + 1e-12
 # Squares in between were computed without an underflow or overflow that matters.
 LEAST_SQUARE, LARGEST_SQUARE = 1e-200, 1e200
+# Arrays of NumPy, and what it makes of single numbers.
+HOST = (np.ndarray, np.generic, float, int)
 # Sparse rows whose entries are squared together.
 SQUARED_AT_ONCE = 4096
+
+
+def namespace(array: Any) -> Any:
+    """Return the functions for an array: NumPy's, or those of the library it is of."""
+    if isinstance(array, HOST) or sparse.issparse(array):
+        return np
+    with needing("gpu", "rows on a device"):
+        from array_api_compat import array_namespace
+    return array_namespace(array)
+
+
+def beside(array: Any, host: Any) -> Any:
+    """Return numbers in memory where an array lies: as they are if that is here."""
+    xp = namespace(array)
+    if xp is np:
+        return host
+    # A copy from ordinary memory is complete when the call returns: do not wait for
+    # what the device has yet to compute.
+    return xp.asarray(host).to(array.device, non_blocking=True)
+
+
+def largest(sizes: Any, axis: int | None = None) -> Any:
+    """Return the largest of sizes, zero if there are none; NaN if one is."""
+    if isinstance(sizes, np.ndarray):
+        return np.max(sizes, axis=axis, initial=0.0)
+    return namespace(sizes).max(sizes, axis=axis)
+
+
+def row_dots(a: Any, b: Any) -> Any:
+    """Return the product of each row of one matrix with that row of the other."""
+    if isinstance(a, np.ndarray):
+        return np.einsum("ij,ij->i", a, b)
+    return namespace(a).vecdot(a, b)
 
 
 def write_lock(shared: Any) -> threading.RLock:
@@ -55,7 +94,7 @@ def norm(v: Vector) -> float:
 def row_norms(X: Design) -> Vector:
     """Return the norm of each row, also where its square is no float."""
     squares = row_squares(X)
-    norms = np.sqrt(squares)
+    norms: Vector = namespace(squares).sqrt(squares)
     if len(norms) == 1 and LEAST_SQUARE < float(squares[0]) < LARGEST_SQUARE:
         return norms  # most requests are one row: faster than by the arrays below
     odd = (squares <= LEAST_SQUARE) | ~(squares < LARGEST_SQUARE)
@@ -68,9 +107,12 @@ def row_squares(X: Design) -> Vector:
     """Return the sum of squares of each row, as it comes out."""
     if sparse.issparse(X):
         return _sparse_row_squares(X)
-    if len(X) == 1:  # a quarter of the time
-        return np.array([np.vdot(X, X)])
-    squares: Vector = np.einsum("ij,ij->i", X, X)
+    if not isinstance(X, np.ndarray):  # squares that are nowhere written down
+        squares: Vector = namespace(X).linalg.vector_norm(X, axis=1) ** 2
+    elif len(X) == 1:  # a quarter of the time
+        squares = np.array([np.vdot(X, X)])
+    else:
+        squares = row_dots(X, X)
     return squares
 
 
@@ -142,13 +184,14 @@ def _sparse_row_squares(X: csr_array[Any, tuple[int, int]]) -> Vector:
 def _scaled_norms(X: Design) -> Vector:
     """Return the norm of each row, divided by its largest entry before squaring."""
     size: Any = abs(X)
-    largest: Any = size.max(axis=1) if size.shape[1] else np.zeros(len(size))
-    largest = largest.toarray() if sparse.issparse(X) else largest
-    largest = np.where(largest < inf, largest, inf)  # NaN is no number to divide by
-    unit = np.where((largest > 0.0) & (largest < inf), largest, 1.0)
+    longest = size.max(axis=1).toarray() if sparse.issparse(X) else largest(size, 1)
+    xp = namespace(longest)
+    longest = xp.where(longest < inf, longest, inf)  # NaN is no number to divide by
+    unit = xp.where((longest > 0.0) & (longest < inf), longest, 1.0)
     if sparse.issparse(X):
         size.data /= np.repeat(unit, np.diff(size.indptr))
     else:
         size /= unit[:, None]
-    norms: Vector = unit * np.sqrt(row_squares(size))
-    return np.where(largest < inf, norms, inf)
+    norms: Vector = unit * xp.sqrt(row_squares(size))
+    norms = xp.where(longest < inf, norms, inf)
+    return norms

@@ -85,8 +85,8 @@ def require_memory(device: Any, n_bytes: int) -> None:
 
 
 @contextmanager
-def report_memory(device: Any) -> Iterator[None]:
-    """Raise Unsupported where a device runs out of memory in the block."""
+def explain_errors(device: Any) -> Iterator[None]:
+    """Raise Unsupported where memory runs out, or a function cannot work there."""
     try:
         yield
     except load_torch().cuda.OutOfMemoryError as error:
@@ -94,6 +94,13 @@ def report_memory(device: Any) -> Iterator[None]:
             f"there is no memory left on {device} for the blocks of a pass; nothing "
             "was changed; free some of it, keep the rows in float32, or use rows in "
             "memory"
+        ) from error
+    except TypeError as error:
+        if "numpy" not in str(error):
+            raise
+        raise Unsupported(
+            f"a function of NumPy was given rows on {device}: write the loss with the "
+            "functions of expunge.core.arrays.namespace(eta), or use rows in memory"
         ) from error
 
 
@@ -109,17 +116,17 @@ class DeviceAlgebra:
         """Return the factor of a matrix given by its lower triangle; None if small."""
         if len(lower) < SMALLEST:
             return None
-        with report_memory(self._device):
-            found, info = load_torch().linalg.cholesky_ex(self._copy(lower))
+        with explain_errors(self._device):
+            factor, info = load_torch().linalg.cholesky_ex(self._copy(lower))
             if int(info):
                 raise NotPositiveDefinite(NOT_DEFINITE)
-            return _to_host(found)
+            return _to_host(factor)
 
     def invert(self, factor: Matrix) -> Matrix | None:
         """Return the lower triangle of the inverse, from a factor; None if small."""
         if len(factor) < SMALLEST:
             return None
-        with report_memory(self._device):
+        with explain_errors(self._device):
             return _to_host(load_torch().cholesky_inverse(self._copy(factor)))
 
     def _copy(self, lower: Matrix) -> Any:
@@ -127,9 +134,9 @@ class DeviceAlgebra:
         return load_torch().as_tensor(lower.T, device=self._device).mT
 
 
-def _to_host(found: Any) -> Matrix:
+def _to_host(matrix: Any) -> Matrix:
     """Return the lower triangle as a host array in Fortran order."""
-    host: Matrix = found.tril().mT.contiguous().cpu().numpy().T
+    host: Matrix = matrix.tril().mT.contiguous().cpu().numpy().T
     return host
 
 
@@ -139,10 +146,10 @@ def _multiplies_exactly(torch: Any, device: Any) -> bool:
     A column of the first factor is multiplied, and the row of the second divided, by a
     power of two. In float64 nothing is rounded, whatever the order of the additions.
     """
-    places = np.arange(PROBE)
-    powers = 2.0 ** (places % 31 - 15)
-    left = np.asarray((places[:, None] * 37 + places * 101) % 1021, dtype=np.float64)
-    right = np.asarray((places[:, None] * 53 + places * 11) % 1019, dtype=np.float64)
+    numbers = np.arange(PROBE)
+    powers = 2.0 ** (numbers % 31 - 15)
+    left = np.asarray((numbers[:, None] * 37 + numbers * 101) % 1021, dtype=np.float64)
+    right = np.asarray((numbers[:, None] * 53 + numbers * 11) % 1019, dtype=np.float64)
     first, second = (
         torch.as_tensor(part, device=device)
         for part in (left * powers, right / powers[:, None])

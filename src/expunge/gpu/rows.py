@@ -7,8 +7,8 @@ need stay on the device; what comes back are the sums.
 
 Blocks are longer than in memory, and a device adds in an order of its own. Nothing here
 is equal to the bit to a pass in memory, or to itself. ``n_additions`` bounds what any
-order within blocks can lose, and radii are computed with it (docs/paper.md, "Beyond the
-paper: sums on a device").
+order within blocks can lose, and radii are computed with it (docs/radii.md,
+"Rounding").
 """
 
 from collections.abc import Callable, Iterator
@@ -25,11 +25,10 @@ from ..core.objective import Objective, check_weights
 from ..core.rows import Largest, Rows, RowSource, Terms, Value, pairwise_sum
 from ..core.values import Private
 from ..exceptions import InvalidInput, Unsupported
-from .arrays import DeviceArray
 from .device import (
     DeviceAlgebra,
+    explain_errors,
     load_torch,
-    report_memory,
     require_device,
     require_memory,
 )
@@ -95,26 +94,23 @@ class DeviceRows(Private, RowSource):
 
         A pass over the same rows in memory, whose blocks are no longer, adds no more.
         """
-        places, block = int(self._X.shape[0]), self.block_rows
-        return min(places, block) + (-(-places // block)).bit_length()
+        n_positions, block = int(self._X.shape[0]), self.block_rows
+        return min(n_positions, block) + (-(-n_positions // block)).bit_length()
 
     def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
         """Yield what a term makes of each block in float64, on the device."""
         torch, size = load_torch(), self.block_rows
-        with report_memory(self._X.device):
+        with explain_errors(self._X.device):
             for begin in range(0, self._X.shape[0], size):
                 part = slice(begin, begin + size)
                 design = self._X[part].to(torch.float64)
-                arrays: Any = map(
-                    DeviceArray, (design, self._y[part], self._weight[part])
-                )
-                yield term(Rows(*arrays))
+                yield term(Rows(design, self._y[part], self._weight[part]))
 
     def sum_blocks(self, term: Callable[[Rows], Terms]) -> Terms:
         """Return the sum over blocks, added on the device, as host arrays."""
-        with report_memory(self._X.device):
-            found = pairwise_sum(self.map_blocks(term))
-            return type(found)(map(_to_host, found))
+        with explain_errors(self._X.device):
+            total = pairwise_sum(self.map_blocks(term))
+            return type(total)(map(_to_host, total))
 
     def algebra(self) -> AbstractContextManager[None]:
         """Return a context in which wide matrices are factored on the device."""
@@ -130,18 +126,18 @@ class DeviceRows(Private, RowSource):
         return DeviceRows(self._X, y, self._weight, absent=self._absent)
 
     def without(self, gone: Index) -> "DeviceRows":
-        """Return all rows but those at these places, in the same memory.
+        """Return all rows but those at these positions, in the same memory.
 
-        Places stay what they were: those of rows that left are empty.
+        Positions stay what they were: those of rows that left are empty.
         """
         weight = self._weight.clone()
         weight[self._present(gone)] = 0.0
         absent = np.union1d(self._absent, gone)
         return DeviceRows(self._X, self._y, weight, absent=absent)
 
-    def take(self, places: Index) -> Rows:
-        """Return the rows at these places in memory, in float64."""
-        index = self._present(places)
+    def take(self, positions: Index) -> Rows:
+        """Return the rows at these positions in memory, in float64."""
+        index = self._present(positions)
         X, y, weight = (
             part[index].cpu().numpy().astype(np.float64)
             for part in (self._X, self._y, self._weight)
@@ -158,10 +154,10 @@ class DeviceRows(Private, RowSource):
             part[index] = 0.0
 
     def erase_rows(self, gone: Index) -> "DeviceRows":
-        """Return all rows but those at these places, and overwrite these at once.
+        """Return all rows but those at these positions, and overwrite these at once.
 
-        The rows that it is called on are spent. After an interrupt you can call it
-        again, with the same effect.
+        Nobody may use the rows that it is called on afterwards. After an interrupt you
+        can call it again, with the same effect.
         """
         index = load_torch().as_tensor(gone, device=self._X.device)
         for part in (self._X, self._y, self._weight):
@@ -172,7 +168,7 @@ class DeviceRows(Private, RowSource):
     def followed_by(self, added: Rows) -> "DeviceRows":
         """Return the rows, and after them these, all in memory of their own."""
         torch, device = load_torch(), self._X.device
-        with report_memory(device):
+        with explain_errors(device):
             more = copy_rows(added, device=str(device))
             kind = torch.promote_types(self._X.dtype, more._X.dtype)
             X = torch.cat([self._X.to(kind), more._X.to(kind)])
@@ -180,15 +176,15 @@ class DeviceRows(Private, RowSource):
             weight = torch.cat([self._weight, more._weight])
         return DeviceRows(X, y, weight, absent=self._absent)
 
-    def _present(self, places: Index) -> Any:
-        """Return places on the device; each must hold a row, and be named once."""
-        named = np.asarray(places, dtype=np.intp)
-        unique, n_places = np.unique(named), int(self._X.shape[0])
+    def _present(self, positions: Index) -> Any:
+        """Return positions on the device; each must hold a row, and be named once."""
+        named = np.asarray(positions, dtype=np.intp)
+        unique, n_positions = np.unique(named), int(self._X.shape[0])
         if unique.size != named.size:
             raise InvalidInput("a position is given twice; give each row once")
-        if unique.size and not 0 <= unique[0] <= unique[-1] < n_places:
+        if unique.size and not 0 <= unique[0] <= unique[-1] < n_positions:
             raise InvalidInput(
-                f"a position is outside 0 to {n_places - 1}; nothing was changed; "
+                f"a position is outside 0 to {n_positions - 1}; nothing was changed; "
                 "check the positions"
             )
         if np.isin(unique, self._absent).any():
@@ -204,9 +200,9 @@ def _to_host(part: Any) -> Any:
         return type(part)(map(_to_host, part))
     if isinstance(part, Largest):
         return Largest(_to_host(part.value))
-    if not isinstance(part, DeviceArray):
+    if not isinstance(part, load_torch().Tensor):
         return part
-    return np.asarray(part) if part.ndim else float(part)
+    return part.cpu().numpy() if part.ndim else float(part)
 
 
 def to_device(
@@ -284,7 +280,7 @@ def copy_rows(rows: Rows, *, device: str) -> DeviceRows:
 
 
 def _parts(rows: Rows) -> Iterator[slice]:
-    """Yield the places of so many rows as are copied at a time."""
+    """Yield the positions of so many rows as are copied at a time."""
     for begin in range(0, rows.X.shape[0], DEVICE_BLOCK_ROWS):
         yield slice(begin, begin + DEVICE_BLOCK_ROWS)
 
@@ -294,7 +290,7 @@ def _make_room(rows: Rows, width: int, *, to: Any, dtype: Precision) -> DeviceRo
     torch, n_rows = load_torch(), int(rows.X.shape[0])
     numbers = width * (4 if dtype == "float32" else 8) + 8 + rows.y[0].size * 8
     require_memory(to, n_rows * numbers)
-    with report_memory(to):
+    with explain_errors(to):
         X = torch.empty((n_rows, width), dtype=getattr(torch, dtype), device=to)
         y, weight = (torch.as_tensor(part, device=to) for part in (rows.y, rows.weight))
         if to.type == "cpu":  # nobody else may write to them

@@ -49,11 +49,11 @@ class FileArray:
 
     def read(self, begin: int, end: int) -> NDArray[Any]:
         """Return the rows from one position to another."""
-        found = np.empty((end - begin, *self.shape[1:]), dtype=self.dtype)
+        rows = np.empty((end - begin, *self.shape[1:]), dtype=self.dtype)
         with self.path.open("rb", buffering=0) as file:
             file.seek(self.offset + begin * self.row_bytes)
-            view, done = memoryview(found.data).cast("B"), 0
-            while done < found.nbytes:
+            view, done = memoryview(rows.data).cast("B"), 0
+            while done < rows.nbytes:
                 n_bytes = file.readinto(view[done:])
                 if not n_bytes:
                     raise InvalidInput(
@@ -61,7 +61,7 @@ class FileArray:
                         "or open the table and fit again"
                     )
                 done += n_bytes
-        return found
+        return rows
 
     def zero(self, begin: int, end: int) -> None:
         """Overwrite the rows from one position to another with zeros, on disk."""
@@ -111,6 +111,12 @@ class NpyTable(RawTable):
     def __init__(
         self, features: Any, target: Any, *, weight: Any, subject: Any
     ) -> None:
+        if not isinstance(features, np.memmap | str | os.PathLike):
+            raise InvalidInput(
+                f"the features are in memory, in a {type(features).__name__}; pass "
+                "them to fit(X, y, subjects=...), or write them with np.save and give "
+                "the file"
+            )
         self._X = open_array(features, "features")
         self._y = open_array(target, "target")
         self._weight = None if weight is None else open_array(weight, "weight")
@@ -127,7 +133,7 @@ class NpyTable(RawTable):
                     f"{name} has shape {column.shape} and features have {self.n_rows} "
                     "rows; give one value for each row"
                 )
-        self.names = tuple(f"x{place}" for place in range(width))
+        self.names = tuple(f"x{index}" for index in range(width))
         self.dtype = np.dtype(np.float32 if self._X.dtype == np.float32 else np.float64)
         self.weighted = weight is not None
         self._identities = self._look()

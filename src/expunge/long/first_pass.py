@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ..core.arrays import Index, Vector, row_squares
 from ..core.objective import check_weights
@@ -116,12 +115,10 @@ def _require_numbers(table: RawTable, raw: RawRows, *, begin: int) -> bool:
     good = (squares > SMALLEST**2) & (squares < LARGEST**2)
     short = False
     if not good.all():
-        rows, columns = _find_odd(X)
+        rows, columns = np.nonzero(~np.isfinite(X))
         if rows.size:
-            name, place = table.names[columns[0]], begin + int(rows[0])
-            _refuse(
-                table, place, what=f"column {name!r} holds NaN, infinity or nothing"
-            )
+            name, row = table.names[columns[0]], begin + int(rows[0])
+            _refuse(table, row, what=f"column {name!r} holds NaN, infinity or nothing")
         long = np.flatnonzero(squares >= LARGEST**2)
         if long.size:
             _refuse(
@@ -135,8 +132,8 @@ def _find_gaps(table: RawTable, raw: RawRows, *, begin: int) -> NDArray[np.bool]
     """Return which raw columns have missing values; refuse infinite ones."""
     rows, columns = np.nonzero(np.isinf(raw.X))
     if rows.size:
-        name, place = table.names[columns[0]], begin + int(rows[0])
-        _refuse(table, place, what=f"column {name!r} holds infinity")
+        name, row = table.names[columns[0]], begin + int(rows[0])
+        _refuse(table, row, what=f"column {name!r} holds infinity")
     return np.asarray(np.isnan(raw.X).any(axis=0))
 
 
@@ -150,19 +147,8 @@ def _require_weights(table: RawTable, raw: RawRows, *, begin: int) -> None:
             _refuse(table, begin + int(np.flatnonzero(bad)[0]), what=str(error))
 
 
-def _find_odd(X: Any) -> tuple[Any, Any]:
-    """Return the rows and columns of entries that are no numbers."""
-    if not sparse.issparse(X):
-        rows, columns = np.nonzero(~np.isfinite(X))
-        return rows, columns
-    entries: Any = X
-    odd = np.flatnonzero(~np.isfinite(entries.data))
-    rows = np.searchsorted(entries.indptr, odd, side="right") - 1
-    return rows, entries.indices[odd]
-
-
 def _refuse(table: RawTable, position: int, *, what: str) -> NoReturn:
-    """Raise InvalidInput for a row, by its place and not by its content."""
+    """Raise InvalidInput for a row, by its position and not by its content."""
     raise InvalidInput(
         f"{what}, in {table.locate(position)} (counted from 0); correct the row or "
         "leave it out"
@@ -221,8 +207,8 @@ class _Targets:
         """Return the code of each word, new ones numbered in the order they come."""
         for word in dict.fromkeys(y.tolist()):
             if not isinstance(word, str):
-                place = next(i for i, one in enumerate(y) if not isinstance(one, str))
-                _refuse(table, begin + place, what="the target is missing, or no word")
+                row = next(i for i, one in enumerate(y) if not isinstance(one, str))
+                _refuse(table, begin + row, what="the target is missing, or no word")
             self._codes.setdefault(word, len(self._codes))
         if len(self._codes) > MOST_CLASSES:
             raise InvalidInput(
@@ -233,7 +219,6 @@ class _Targets:
 
 
 def _count_values(y: NDArray[Any]) -> Counter[Any]:
-    """Return how often each value occurs."""
     if y.dtype.kind not in "biuf":
         return Counter(y.tolist())
     values, counts = np.unique(y, return_counts=True)
@@ -255,12 +240,12 @@ def find_owners(
             f"the column of subjects holds {what}, which no request could name; write "
             "ids as words or integers"
         )
-    places: dict[Any, int] = {}
-    codes = np.array([places.setdefault(one, len(places)) for one in ids.tolist()])
+    numbers: dict[Any, int] = {}
+    codes = np.array([numbers.setdefault(one, len(numbers)) for one in ids.tolist()])
     try:
-        return owners_of(list(places), len(places)), codes.astype(np.intp)
+        return owners_of(list(numbers), len(numbers)), codes.astype(np.intp)
     except InvalidInput:
-        for number, reason in enumerate(map(objection, places)):
+        for number, reason in enumerate(map(objection, numbers)):
             if reason is not None:
                 first = begin + int(np.flatnonzero(codes == number)[0])
                 raise InvalidInput(

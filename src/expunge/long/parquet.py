@@ -160,11 +160,11 @@ class ParquetTable(RawTable):
 
     def require_unchanged(self) -> None:
         """Raise InvalidInput if a file is not what it was when it was opened."""
-        for number, (path, known) in enumerate(
+        for number, (path, identity) in enumerate(
             zip(self._paths, self._identities, strict=True)
         ):
             try:
-                same = Identity.of(path) == known
+                same = Identity.of(path) == identity
             except FileNotFoundError:
                 same = False
             if not same:
@@ -176,8 +176,8 @@ class ParquetTable(RawTable):
 
     def locate(self, position: int) -> str:
         """Return the number of the file and of the row in it, from 0."""
-        place = self.group_at(position)
-        number = self._groups[place][0]
+        index = self.group_at(position)
+        number = self._groups[index][0]
         first = next(i for i, (file, _) in enumerate(self._groups) if file == number)
         return f"file {number}, row {position - self._begins[first]}"
 
@@ -243,11 +243,11 @@ class ParquetTable(RawTable):
         """Return columns of equal length as rows, followed by columns of ones."""
         target, weight = self._columns.target, self._columns.weight
         X = np.empty((len(columns[target]), self.n_features + ones), dtype=dtype)
-        for place, name in enumerate(self.names):
+        for index, name in enumerate(self.names):
             values = columns[name]
             if self.words is not None and name in self.words:
                 values = self.words.code(name, values)
-            X[:, place] = values
+            X[:, index] = values
         X[:, self.n_features :] = 1.0
         weights = None if weight is None else columns[weight].astype(np.float64)
         subject = self._columns.subject
@@ -256,7 +256,7 @@ class ParquetTable(RawTable):
 
 
 class _Cursor:
-    """A place in the files from which to read on."""
+    """A position in the files from which to read on."""
 
     def __init__(self, table: ParquetTable, position: int, *, subjects: bool) -> None:
         self._table = table
@@ -327,7 +327,7 @@ def import_arrow_errors() -> tuple[type[Exception], ...]:
 def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
     """Return the Parquet files that paths name: files, and those in folders by name."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, given):
         inside = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not inside:
@@ -335,18 +335,18 @@ def find_files(paths: str | os.PathLike[str] | Sequence[Any]) -> list[Path]:
                 "a folder holds no file that ends in .parquet; check its path, or name "
                 "the files"
             )
-        found += inside
-    if not found:
+        files += inside
+    if not files:
         raise InvalidInput("no files were given; name a Parquet file or a folder")
-    for number, path in enumerate(found):
+    for number, path in enumerate(files):
         if not path.is_file():
             raise InvalidInput(f"file {number} does not exist; check the paths")
-    if len({path.resolve() for path in found}) < len(found):
+    if len({path.resolve() for path in files}) < len(files):
         raise InvalidInput(
             "a file was given twice, perhaps once by its folder; its rows would count "
             "twice: give each file once"
         )
-    return found
+    return files
 
 
 def read_names(path: Path) -> list[str]:
@@ -363,13 +363,13 @@ def _open(path: Path) -> Any:
 
 def _identify(paths: Sequence[Path]) -> list[Identity]:
     """Return what tells the content of each file."""
-    found = []
+    identities = []
     for number, path in enumerate(paths):
         try:
-            found.append(Identity.of(path))
+            identities.append(Identity.of(path))
         except OSError as error:
             _refuse_unreadable(number, error)
-    return found
+    return identities
 
 
 def _refuse_unreadable(number: int, error: Any) -> NoReturn:
@@ -403,19 +403,19 @@ def _require_equal_schemas(paths: Sequence[Path]) -> Any:
     return first
 
 
-def require_columns(known: Sequence[str], columns: Columns) -> Columns:
+def require_columns(names: Sequence[str], columns: Columns) -> Columns:
     """Return the columns with the features named, or raise InvalidInput."""
     given = [columns.target, columns.subject, columns.weight]
     special = [name for name in given if name is not None]
     features = columns.features
     if features is None:
-        features = [name for name in known if name not in special]
+        features = [name for name in names if name not in special]
     wanted = [*features, *special]
     for name in wanted:
-        if name not in known:
-            some = ", ".join(map(repr, known[:20]))
+        if name not in names:
+            some = ", ".join(map(repr, names[:20]))
             raise InvalidInput(f"no column {name!r} in the table; it has {some}")
-        if known.count(name) > 1 or wanted.count(name) > 1:
+        if names.count(name) > 1 or wanted.count(name) > 1:
             raise InvalidInput(
                 f"column {name!r} is named twice; give each column one name and one use"
             )
@@ -442,19 +442,19 @@ def _dtype_of(schema: Any, names: Sequence[str]) -> np.dtype[Any]:
 def _word_columns(schema: Any, names: Sequence[str]) -> list[str]:
     """Return the columns that hold words; refuse what is neither word nor number."""
     types: Any = import_module("pyarrow.types")
-    found = []
+    words = []
     for name in names:
         kind = schema.field(name).type
         kind = kind.value_type if types.is_dictionary(kind) else kind
         text = types.is_string(kind) or types.is_large_string(kind)
         if text or types.is_boolean(kind):
-            found.append(name)
+            words.append(name)
         elif not (types.is_floating(kind) or types.is_integer(kind)):
             raise InvalidInput(
                 f"column {name!r} holds {kind}; features must be numbers or words: "
                 "leave it out with features=[...]"
             )
-    return found
+    return words
 
 
 def to_numpy(column: Any) -> NDArray[Any]:

@@ -48,7 +48,7 @@ class PeopleWriter:
         self._pending: list[NDArray[Any]] = []
 
     def add(self, owners: Sequence[str], codes: Index) -> None:
-        """Note the next rows: the owner of each, by its place in ``owners``."""
+        """Note the next rows: the owner of each, by its position in ``owners``."""
         words = b"".join(tags_of(owners, self._key))
         tags = np.frombuffer(words, "<u8").reshape(-1, 2)[codes]
         self._tags.write(tags.tobytes())
@@ -143,23 +143,23 @@ class People(Private):
         bucket, part = int(_bucket(tag)[0]), int(_part(tag)[0])
         begin, end = self._begins[bucket, part : part + 2].tolist()
         path = _bucket_path(self._folder, bucket)
-        found = FileArray(path, begin * ENTRY.itemsize, ENTRY, (end - begin,))
+        entries = FileArray(path, begin * ENTRY.itemsize, ENTRY, (end - begin,))
         if begin == end:
-            return found, np.empty(0, dtype=ENTRY)
-        return found, found.read(0, end - begin)
+            return entries, np.empty(0, dtype=ENTRY)
+        return entries, entries.read(0, end - begin)
 
 
 def find_all(people: People, owners: Iterable[str]) -> tuple[Index, set[str]]:
     """Return the positions of these people's rows, and who has none."""
-    found: list[Index] = []
+    by_person: list[Index] = []
     missing: set[str] = set()
     for owner in sorted(owners):
-        places = people.find(owner)
-        found.append(places)
-        if not len(places):
+        positions = people.find(owner)
+        by_person.append(positions)
+        if not len(positions):
             missing.add(owner)
-    places = np.concatenate(found) if found else np.empty(0, np.intp)
-    return places.astype(np.intp), missing
+    positions = np.concatenate(by_person) if by_person else np.empty(0, np.intp)
+    return positions.astype(np.intp), missing
 
 
 def _bucket(tags: NDArray[Any]) -> Index:
@@ -177,5 +177,4 @@ def _bucket_path(folder: Path, bucket: int) -> Path:
 
 
 def _create(path: Path) -> BinaryIO:
-    """Create a file and open it for writing."""
     return path.open("xb")

@@ -34,30 +34,21 @@ class Words:
 
     def code(self, name: str, values: NDArray[Any]) -> Vector:
         """Return the number of each word; NaN where it is missing."""
-        known = self._codes[name]
-        keys, places = find_categories(values, name)
+        codes = self._codes[name]
+        keys, indices = find_categories(values, name)
         numbers = [
-            np.nan if key is None else known.setdefault(key, len(known)) for key in keys
+            np.nan if key is None else codes.setdefault(key, len(codes)) for key in keys
         ]
-        if len(known) > MOST_WORDS:
+        if len(codes) > MOST_WORDS:
             raise InvalidInput(
                 f"column {name!r} has more than {MOST_WORDS} different words; is it an "
                 "id? leave it out with features=[...]"
             )
-        return np.array(numbers, dtype=np.float64)[places]
+        return np.array(numbers, dtype=np.float64)[indices]
 
     def of(self, name: str) -> list[Any]:
         """Return the words of a column in the order of their numbers."""
         return list(self._codes[name])
-
-
-class _Table(dict[str, NDArray[Any]]):
-    """Columns by name, as what reads columns takes a table."""
-
-    @property
-    def columns(self) -> list[str]:
-        """The names."""
-        return list(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -68,7 +59,7 @@ class RawColumns:
     ----------
     columns
         The columns that preprocessing reads.
-    places
+    indices
         Where each is among the features of the table.
     numbers
         What each reads of the words by their numbers, and last of a missing one; None
@@ -76,7 +67,7 @@ class RawColumns:
     """
 
     columns: tuple[Column, ...]
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     numbers: tuple[Vector | None, ...]
 
     def __len__(self) -> int:
@@ -85,17 +76,17 @@ class RawColumns:
     def __call__(self, rows: Rows) -> Rows:
         """Return the raw rows."""
         X = np.asarray(rows.X)
-        raw = X[:, self.places] + 0.0  # numbers as columns read them: no minus zero
+        raw = X[:, self.indices] + 0.0  # numbers as columns read them: no minus zero
         for k, (column, numbers) in enumerate(
             zip(self.columns, self.numbers, strict=True)
         ):
-            values = X[:, self.places[k]]
+            values = X[:, self.indices[k]]
             if numbers is not None:
                 last = len(numbers) - 1
                 codes = np.where(np.isnan(values), last, values).astype(np.intp)
                 raw[:, k] = numbers[codes]
             elif column.kind != "number":
-                raw[:, k] = column.read(_Table({str(column.source): values}))
+                raw[:, k] = column.read({str(column.source): values})
         return Rows(raw, rows.y, rows.weight)
 
 
@@ -127,9 +118,9 @@ def learn_recipe(
     ]
     numeric = {name: names.index(name) for name in wanted if name not in words}
     found = _find_numbers(rows, numeric) if numeric else {}
-    table = _Table(
-        {name: _known(found.get(name), name, words=words, gaps=gaps) for name in names}
-    )
+    table = {
+        name: _known(found.get(name), name, words=words, gaps=gaps) for name in names
+    }
     columns = learn_columns(described, table)
     for column in columns:
         if column.source in gaps and column.kind != "category" and not column.gaps:
@@ -143,41 +134,41 @@ def learn_recipe(
         else None
         for column in columns
     )
-    places = tuple(names.index(str(column.source)) for column in columns)
-    return Recipe(described, columns), RawColumns(columns, places, numbers)
+    indices = tuple(names.index(str(column.source)) for column in columns)
+    return Recipe(described, columns), RawColumns(columns, indices, numbers)
 
 
 def _known(
-    found: NDArray[Any] | None, name: str, *, words: Words, gaps: frozenset[str]
+    numbers: NDArray[Any] | None, name: str, *, words: Words, gaps: frozenset[str]
 ) -> NDArray[Any]:
     """Return each value of a column once, and None if some are missing."""
-    values = words.of(name) if name in words else [] if found is None else found
+    values = words.of(name) if name in words else [] if numbers is None else numbers
     table = np.empty(len(values) + (name in gaps), dtype=object)
     table[: len(values)] = values
     return table
 
 
 def _find_numbers(
-    rows: RowSource, places: Mapping[str, int]
+    rows: RowSource, indices: Mapping[str, int]
 ) -> dict[str, NDArray[np.float64]]:
     """Return the different numbers in some columns, by a pass."""
-    found = {name: np.empty(0) for name in places}
+    numbers = {name: np.empty(0) for name in indices}
     for X in rows.map_present(lambda block: np.asarray(block.X)):
-        for name, place in places.items():
-            values = X[:, place]
-            both = np.concatenate([found[name], values[~np.isnan(values)]])
-            found[name] = np.unique(both)
-            if len(found[name]) > MOST_WORDS:
+        for name, index in indices.items():
+            values = X[:, index]
+            both = np.concatenate([numbers[name], values[~np.isnan(values)]])
+            numbers[name] = np.unique(both)
+            if len(numbers[name]) > MOST_WORDS:
                 raise InvalidInput(
                     f"column {name!r} has more than {MOST_WORDS} different numbers: "
                     "too many for OneHotEncoder; scale it as a number, or leave it out"
                 )
-    return found
+    return numbers
 
 
 def _read_words(column: Column, *, words: Words, gaps: frozenset[str]) -> Vector:
     """Return what a column reads of each word, and last of a missing one."""
     name = str(column.source)
-    known = _known(None, name, words=words, gaps=gaps)
-    numbers = column.read(_Table({name: known}))
+    words_once = _known(None, name, words=words, gaps=gaps)
+    numbers = column.read({name: words_once})
     return numbers if name in gaps else np.append(numbers, np.nan)

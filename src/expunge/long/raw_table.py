@@ -38,7 +38,7 @@ class RawRows:
     Attributes
     ----------
     X
-        Features, (n, d), float32 or float64; dense, or CSR.
+        Features, (n, d), float32 or float64.
     y
         A target for each row: numbers, or words.
     weight

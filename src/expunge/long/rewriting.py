@@ -77,15 +77,15 @@ def _explain(draft: Path) -> Iterator[None]:
 
 def read_owners_at(path: Path, subject: str, *, rows: Index) -> list[str]:
     """Return who owns some rows of a file, which are sorted and counted from 0."""
-    parquet, found = import_parquet(), []
+    parquet, owners = import_parquet(), []
     with parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as file:
         begin = 0
         for batch in file.iter_batches(columns=[subject], use_threads=False):
             some = slice(*np.searchsorted(rows, [begin, begin + batch.num_rows]))
             # Spelled as at the fit.
-            found += to_numpy(batch.column(0).take(rows[some] - begin)).tolist()
+            owners += to_numpy(batch.column(0).take(rows[some] - begin)).tolist()
             begin += batch.num_rows
-    return [person(one) for one in found]
+    return [person(one) for one in owners]
 
 
 def _copy_rows(path: Path, draft: Path, *, gone: Index) -> None:
@@ -128,9 +128,9 @@ def _without_unused_words(group: Any) -> Any:
     A dictionary is written as it is, with the words of rows that are gone.
     """
     types: Any = import_module("pyarrow.types")
-    for place, field in enumerate(group.schema):
+    for index, field in enumerate(group.schema):
         if types.is_dictionary(field.type):
-            group = group.set_column(place, field, _list_used(group.column(place)))
+            group = group.set_column(index, field, _list_used(group.column(index)))
     return group
 
 
@@ -139,7 +139,7 @@ def _require_plain_dictionaries(schema: Any) -> None:
     types: Any = import_module("pyarrow.types")
 
     def inside(kind: Any) -> bool:
-        children = [kind.field(place).type for place in range(kind.num_fields)]
+        children = [kind.field(index).type for index in range(kind.num_fields)]
         return any(types.is_dictionary(one) or inside(one) for one in children)
 
     for field in schema:
@@ -170,7 +170,7 @@ def _describe(metadata: Any) -> dict[str, Any]:
     if not metadata.num_row_groups:
         return options
     group = metadata.row_group(0)
-    columns = [group.column(place) for place in range(group.num_columns)]
+    columns = [group.column(index) for index in range(group.num_columns)]
     options["compression"] = {
         one.path_in_schema: one.compression.lower().replace("uncompressed", "none")
         for one in columns

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Source: where the rows of a model lie in Parquet files, as a value that is kept.
 
-A row has the place that it had at the fit, for ever. Rows that left the model are
-absent. A rewrite of a file may drop them from it; the others keep their places, though
-they lie elsewhere in the file by then. A file that is being rewritten may have either
+A row has the position that it had at the fit, for ever. Rows that left the model are
+absent. A rewrite of a file may drop them from it; the others keep their positions,
+though they lie elsewhere in the file by then. A file being rewritten may have either
 of two contents, the one before and the one after, and both can be read: a crash in
 between leaves nothing to repair.
 """
@@ -74,7 +74,7 @@ class Source(Private):
     passes
         Whether all rows may be read again, or only those of people who leave.
     absent
-        Sorted places of the rows that left the model.
+        Sorted positions of the rows that left the model.
     """
 
     name: str
@@ -91,12 +91,12 @@ class Source(Private):
 
     @property
     def begins(self) -> Index:
-        """The first place of each file, and the end of the last one."""
+        """The first position of each file, and the end of the last one."""
         return np.cumsum([0, *(file.n_rows for file in self.files)])
 
-    def without(self, places: Index) -> "Source":
-        """Return the source with more rows absent; places of no file do not count."""
-        inside = places[places < self.n_rows]
+    def without(self, positions: Index) -> "Source":
+        """Return the source with more rows absent; those of no file do not count."""
+        inside = positions[positions < self.n_rows]
         absent = np.union1d(self.absent, inside).astype(np.intp)
         return replace(self, absent=absent)
 
@@ -118,7 +118,7 @@ class Source(Private):
     def rows(
         self, objective: Objective, labels: Labels | None, *, gone: Index
     ) -> StoredRows:
-        """Return the rows but those that are absent and those at these places.
+        """Return the rows but those that are absent and those at these positions.
 
         Weights, where there are any, are read for their sum.
         """
@@ -132,17 +132,17 @@ class Source(Private):
         return replace(rows, total=rows.sum_blocks(weigh)[0])
 
     def take(
-        self, objective: Objective, labels: Labels | None, *, places: Index
+        self, objective: Objective, labels: Labels | None, *, positions: Index
     ) -> Rows:
-        """Return the rows at these places."""
+        """Return the rows at these positions."""
         rows = self._see(objective, labels, absent=self.absent)
-        if np.isin(places, self.absent).any():
+        if np.isin(positions, self.absent).any():
             raise InvalidInput(
                 f"rows of source {self.name!r} that left the model were asked for; the "
                 "registry contradicts itself: restore it from a backup"
             )
         try:
-            taken = rows.take(places)
+            taken = rows.take(positions)
             rows.require_unchanged()
             return taken
         finally:
@@ -152,11 +152,11 @@ class Source(Private):
         self, objective: Objective, labels: Labels | None, *, absent: Index
     ) -> StoredRows:
         code = TargetCoding(objective.loss, None if labels is None else labels.coding)
-        return StoredRows(SourceTable(self), (code,), objective.intercept, absent, 0.0)
+        return StoredRows(SourceTable(self), code, objective.intercept, absent, 0.0)
 
 
 class SourceTable(RawTable):
-    """The rows of a source at their places, with nothing where a row was dropped."""
+    """The rows of a source at their positions, with nothing where a row was dropped."""
 
     def __init__(self, source: Source) -> None:
         found = find_versions(source)
@@ -176,7 +176,7 @@ class SourceTable(RawTable):
         self.dtype, self.weighted = table.dtype, table.weighted
 
     def read(self, begin: int, end: int, *, subjects: bool = False) -> RawRows:
-        """Return the rows from one place to another; what was dropped is zero."""
+        """Return the rows from one position to another; what was dropped is zero."""
         before, until = np.searchsorted(self._dropped, [begin, end]).tolist()
         first, last = begin - before, end - until
         with self._explain():
@@ -210,7 +210,7 @@ class SourceTable(RawTable):
             self._table.require_unchanged()
 
     def locate(self, position: int) -> str:
-        """Return the place of the row."""
+        """Return where the row is, in words."""
         return f"row {position} of source {self._name!r}"
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ def find_versions(source: Source) -> list[Version]:
     found = []
     for number, file in enumerate(source.files):
         identity = read_identity(Path(file.path))
-        versions = [one for one in file.versions if one.identity == identity]
+        versions = [v for v in file.versions if v.identity == identity]
         if not versions:
             refuse_changed(source.name, f"file {number}")
         found.append(versions[-1])
@@ -293,14 +293,13 @@ def make_source(table: LongTable, name: str, *, passes: bool) -> Source:
 
 
 def _rows_at(raw: RawRows, at: Index) -> RawRows:
-    """Return some of the rows."""
     weight = None if raw.weight is None else raw.weight[at]
     owners = None if raw.subjects is None else raw.subjects[at]
     return RawRows(raw.X[at], raw.y[at], weight, owners)
 
 
 def _spread(raw: RawRows, there: Any) -> RawRows:
-    """Return rows at the places where they are, and nothing at the others."""
+    """Return rows at the positions where they are, and nothing at the others."""
 
     def spread(values: Any, shape: Sequence[int] = ()) -> Any:
         wide = np.zeros((len(there), *shape), dtype=values.dtype)

@@ -5,24 +5,34 @@ They give the same sums as rows in memory, to the bit: blocks are cut to ``block
 rows whatever the row groups of files, and terms are added in the same tree. Blocks can
 be read in any order, here or in another process on another machine that sees the same
 files: a pickle holds where the rows lie, and no row.
+
+Workers, where there are any, read a group of blocks and return the sum of their terms.
+A group is a complete part of the tree in which blocks are added, so a pass gives the
+bits that it would give in this process, whatever the size of groups.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ..core.arrays import Index, Vector
 from ..core.losses import Loss
-from ..core.rows import JoinedRows, Rows, RowSource, pairwise_sum
+from ..core.rows import Rows, RowSource, Terms, join_rows, pairwise_sum
+from ..engines import AT_ONCE, Workers
 from ..private_model.labels import ClassCoding
 from .file_arrays import FileArray
 from .raw_table import RawTable, require_positions, runs_of
 
 Value = TypeVar("Value")
+
+# Blocks that a worker sums at a time, powers of two: with fewer it waits for work more
+# than it works.
+GROUP, LARGEST_GROUP = 16, 256
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -33,8 +43,8 @@ class StoredRows(RowSource):
     ----------
     table
         Where the rows lie.
-    codes
-        What makes labels of targets, one after the other.
+    code
+        What makes labels of targets.
     intercept
         Whether a column of ones follows the features.
     absent
@@ -44,21 +54,29 @@ class StoredRows(RowSource):
     changes, width
         What is made of rows after that, one after the other, and how many columns that
         leaves; None for those of the table.
+    added
+        Rows in memory that follow those of the table; None if there are none. They are
+        cut into blocks by themselves, and their sum is added to that of the table.
+    workers
+        Who reads the blocks in passes; this process if not given.
     """
 
     table: RawTable
-    codes: tuple[Callable[[NDArray[Any]], Vector], ...]
+    code: Callable[[NDArray[Any]], Vector]
     intercept: bool
     absent: Index
     total: float
     changes: tuple[Callable[[Rows], Rows], ...] = ()
     width: int | None = None
+    added: Rows | None = None
+    workers: Workers | None = None
 
     def __repr__(self) -> str:
         return f"StoredRows({len(self)} x {self.n_columns})"
 
     def __len__(self) -> int:
-        return self.table.n_rows - len(self.absent)
+        added = 0 if self.added is None else len(self.added)
+        return self.table.n_rows - len(self.absent) + added
 
     @property
     def n_columns(self) -> int:
@@ -69,11 +87,11 @@ class StoredRows(RowSource):
     @property
     def total_weight(self) -> float:
         """W: the sum of the weights."""
-        return self.total
+        return self.total + (0.0 if self.added is None else self.added.total_weight)
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks there are."""
+        """How many blocks the table has."""
         return -(-self.table.n_rows // self.block_rows)
 
     def read_block(self, number: int) -> Rows:
@@ -83,9 +101,45 @@ class StoredRows(RowSource):
 
     def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
         """Yield what a term makes of each block, in order."""
-        for number in range(self.n_blocks):
-            yield term(self.read_block(number))
+        if self.workers is None:
+            yield from map(term, self._read_group(range(self.n_blocks)))
+        else:
+            groups = self._map_groups(lambda blocks: [*map(term, blocks)])
+            yield from chain.from_iterable(groups)
+        if self.added is not None:
+            yield from self.added.map_blocks(term)
         self.require_unchanged()
+
+    def sum_blocks(self, term: Callable[[Rows], Terms]) -> Terms:
+        """Return the sum of a term over the blocks; workers add their groups."""
+        if self.added is not None:
+            parts = (replace(self, added=None), self.added)
+            return pairwise_sum(part.sum_blocks(term) for part in parts)
+        if self.workers is None:
+            return RowSource.sum_blocks(self, term)  # no super() with slots
+        total = pairwise_sum(
+            self._map_groups(lambda blocks: pairwise_sum(map(term, blocks)))
+        )
+        self.require_unchanged()
+        return total
+
+    def on(self, workers: Workers) -> Self:
+        """Return the rows with their passes on these workers."""
+        return replace(self, workers=workers)
+
+    def _map_groups(self, work: Callable[[Iterator[Rows]], Value]) -> Iterator[Value]:
+        """Yield what workers make of each group of blocks, in order."""
+        assert self.workers is not None
+        rows, n_blocks = replace(self, added=None, workers=None), self.n_blocks
+        size = group_size(n_blocks)
+        groups = (
+            range(begin, min(begin + size, n_blocks))
+            for begin in range(0, n_blocks, size)
+        )
+        return self.workers.stream(lambda group: work(rows._read_group(group)), groups)
+
+    def _read_group(self, group: range) -> Iterator[Rows]:
+        return map(self.read_block, group)
 
     def require_unchanged(self) -> None:
         """Raise InvalidInput if the rows may be others than when they were opened."""
@@ -95,30 +149,38 @@ class StoredRows(RowSource):
         """Yield what a term makes of each block without the rows that are absent."""
         for number in range(self.n_blocks):
             yield term(self._read_present(number)[1])
-        self.table.require_unchanged()
+        if self.added is not None:
+            yield from self.added.map_present(term)
+        self.require_unchanged()
 
     def convert(
         self, change: Callable[[Rows], Rows], *, n_columns: int
     ) -> "StoredRows":
         """Return what a change makes of the rows, when a pass reads them."""
-        return replace(self, changes=(*self.changes, change), width=n_columns)
+        added = None if self.added is None else change(self.added)
+        changes = (*self.changes, change)
+        return replace(self, changes=changes, width=n_columns, added=added)
 
-    def recode(self, code: Callable[[Vector], Vector]) -> Self:
+    def recode(self, code: Callable[[Vector], Vector]) -> "StoredRows":
         """Return the rows with their labels coded otherwise."""
-        return replace(self, codes=(*self.codes, code))
+        return self.convert(partial(Rows.recode, code=code), n_columns=self.n_columns)
 
-    def followed_by(self, added: Rows) -> JoinedRows:
+    def followed_by(self, added: Rows) -> Self:
         """Return the rows, and after them these, which lie in memory."""
-        return JoinedRows(self, added)
+        if not len(added):
+            return self
+        before = self.added
+        return replace(
+            self, added=added if before is None else join_rows(before, added)
+        )
 
     def take(self, positions: Index) -> Rows:
         """Return the rows at these positions, in memory."""
         require_positions(positions, self.table.n_rows)
-        places, back = np.unique(positions, return_inverse=True)
-        parts = [self._see(begin, end) for begin, end in runs_of(places)]
-        stack: Any = sparse.vstack if sparse.issparse(parts[0].X) else np.concatenate
+        distinct, back = np.unique(positions, return_inverse=True)
+        parts = [self._see(begin, end) for begin, end in runs_of(distinct)]
         joined = Rows(
-            stack([part.X for part in parts]),
+            np.concatenate([part.dense() for part in parts]),
             np.concatenate([part.y for part in parts]),
             np.concatenate([part.weight for part in parts]),
         )
@@ -143,31 +205,25 @@ class StoredRows(RowSource):
         if left is not None and not left.all():
             # What is written over a target need not be one.
             X, y, weight = X[left], y[left], weight[left]
-        rows = Rows(X, self._code(y), weight)
+        rows = Rows(X, self.code(y.copy()), weight)
         for change in self.changes:
             rows = change(rows)
         return rows
 
-    def _code(self, targets: NDArray[Any]) -> Vector:
-        """Return targets as labels."""
-        y = targets.copy()
-        for code in self.codes:
-            y = code(y)
-        return y
+
+def group_size(n_blocks: int) -> int:
+    """Return how many blocks a worker sums at a time: a power of two."""
+    wanted = 1 << max(0, (n_blocks // AT_ONCE).bit_length() - 1)
+    return min(max(GROUP, wanted), LARGEST_GROUP)
 
 
 def _spread(rows: Rows, left: NDArray[np.bool]) -> Rows:
-    """Return rows at the places that are left, and zeros at the others."""
+    """Return rows at the positions that are left, and zeros at the others."""
     y, weight = np.zeros((2, len(left)))
     y[left], weight[left] = rows.y, rows.weight
-    if not sparse.issparse(rows.X):
-        X = np.zeros((len(left), rows.n_columns))
-        X[left] = rows.X
-        return Rows(X, y, weight)
-    lengths = np.zeros(len(left) + 1, dtype=rows.X.indptr.dtype)
-    lengths[1:][left] = np.diff(rows.X.indptr)
-    parts = (rows.X.data, rows.X.indices, np.cumsum(lengths, dtype=lengths.dtype))
-    return Rows(sparse.csr_array(parts, shape=(len(left), rows.n_columns)), y, weight)
+    X = np.zeros((len(left), rows.n_columns))
+    X[left] = rows.dense()
+    return Rows(X, y, weight)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -69,8 +69,8 @@ class LongTable(Private):
         folder: str | os.PathLike[str] | None = None,
         on_progress: OnProgress = be_silent,
     ) -> None:
-        place = None if folder is None else Path(folder)
-        private, lock = make_scratch_folder(place)
+        path = None if folder is None else Path(folder)
+        private, lock = make_scratch_folder(path)
         self._finalizer = weakref.finalize(self, delete_scratch_folder, private, lock)
         key = random_bytes(SECRET_BYTES) if owned else None
         # Smaller steps keep what is decoded near the processor.
@@ -165,7 +165,7 @@ class LongTable(Private):
         gone: Index | None = None,
         encode: RawColumns | None = None,
     ) -> StoredRows:
-        """Return the rows for an objective, but those at some places.
+        """Return the rows for an objective, but those at some positions.
 
         ``code`` makes labels of targets; without it they are labels already.
         ``encode`` makes raw rows of raw columns.
@@ -181,9 +181,9 @@ class LongTable(Private):
         if gone is not None and len(gone):
             require_positions(gone, self._table.n_rows)
             absent = np.union1d(absent, gone).astype(np.intp)
-        codes = (objective.loss.labels,) if code is None else (code,)
+        code = objective.loss.labels if code is None else code
         ones = objective.intercept and encode is None
-        rows = StoredRows(self._table, codes, ones, absent, 0.0)
+        rows = StoredRows(self._table, code, ones, absent, 0.0)
         if encode is not None:
             rows = rows.convert(encode, n_columns=len(encode))
         else:
@@ -197,7 +197,7 @@ class LongTable(Private):
         """Return how preprocessing reads the raw columns of the rows that are left."""
         self._require_open()
         assert self._words is not None
-        rows = StoredRows(self._table, (np.zeros_like,), False, self.absent, 0.0)
+        rows = StoredRows(self._table, np.zeros_like, False, self.absent, 0.0)
         return learn_recipe(
             described, rows, names=self.names, words=self._words, gaps=self.facts.gaps
         )
@@ -311,16 +311,16 @@ class FileRows(KeptRows):
         """
         self._table.require_owner(self)
         if self._table.people is not None:
-            found, missing = find_all(self._table.people, people)
+            positions, missing = find_all(self._table.people, people)
         else:
-            found, missing = self._find_rows(people)
+            positions, missing = self._find_rows(people)
         if missing:
             raise unknown_owners(missing, people)
-        return found
+        return positions
 
-    def take(self, places: Index) -> Rows:
+    def take(self, positions: Index) -> Rows:
         """Return the rows at these positions."""
-        return self._rows().take(places)
+        return self._rows().take(positions)
 
     def count_people(self, gone: Index) -> int:
         """Return how many people own these rows: each leaves with all of them."""
@@ -331,7 +331,7 @@ class FileRows(KeptRows):
     def remaining(self, gone: Index) -> RowSource:
         """Return the remaining rows but these, to be read by passes."""
         rows = self._rows(gone)
-        return rows if self._engine is None else self._engine.place(rows)
+        return rows if self._engine is None else self._engine.put(rows)
 
     @property
     def has_many_gaps(self) -> bool:
@@ -356,12 +356,14 @@ class FileRows(KeptRows):
 
     def _find_rows(self, names: set[str]) -> tuple[Index, set[str]]:
         """Return the positions that rows without owners are named by."""
-        places = {name: int(name.removeprefix(ROW)) for name in names}
-        n_places = len(self._table) + len(self._table.absent)
+        positions = {name: int(name.removeprefix(ROW)) for name in names}
+        n_positions = len(self._table) + len(self._table.absent)
         missing = {
             name
-            for name, place in places.items()
-            if not 0 <= place < n_places or place in self._table.absent
+            for name, position in positions.items()
+            if not 0 <= position < n_positions or position in self._table.absent
         }
-        found = sorted(place for name, place in places.items() if name not in missing)
+        found = sorted(
+            position for name, position in positions.items() if name not in missing
+        )
         return np.array(found, dtype=np.intp), missing
