@@ -2,11 +2,14 @@
 """The public names and where each lives; ``__init__`` imports them when asked."""
 
 from .adopt import from_sklearn as from_sklearn
-from .core.class_losses import Multinomial as Multinomial
-from .core.class_losses import OneVsRest as OneVsRest
+from .core.check_loss import check_loss as check_loss
+from .core.losses import Curvature as Curvature
 from .core.losses import HalfSquared as HalfSquared
 from .core.losses import Huber as Huber
 from .core.losses import Logistic as Logistic
+from .core.losses import Loss as Loss
+from .core.losses import Multinomial as Multinomial
+from .core.losses import OneVsRest as OneVsRest
 from .core.losses import SquaredHinge as SquaredHinge
 from .core.objective import Objective as Objective
 from .core.penalties import L1 as L1
@@ -15,6 +18,7 @@ from .core.penalties import ElasticNet as ElasticNet
 from .core.penalties import GroupLasso as GroupLasso
 from .core.penalties import NuclearNorm as NuclearNorm
 from .core.rows import Rows as Rows
+from .core.values import stored as stored
 from .exceptions import ExpungeError as ExpungeError
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
@@ -26,6 +30,8 @@ from .linear_model.fitting import load as load
 from .linear_model.fitting import read_shipped as read_shipped
 from .linear_model.fitting import ship as ship
 from .plan import suggest_budget as suggest_budget
+from .preprocessing.mapped import Encoder as Encoder
+from .preprocessing.mapped import check_encoder as check_encoder
 from .promise.budget import Budget as Budget
 from .promise.certificate import Certificate as Certificate
 from .promise.verification import Record as Record
@@ -33,13 +39,12 @@ from .promise.verification import verify as verify
 from .removal import Jackknife as Jackknife
 from .removal import MatrixFree as MatrixFree
 from .removal import Newton as Newton
-from .removal import Polish as Polish
-from .removal import Rescaled as Rescaled
 from .removal import Retrain as Retrain
+from .removal import State as State
+from .removal import Sums as Sums
 from .removal import residual as residual
-from .removal.summary import Summary as Summary
-from .removal.summary import learn as learn
-from .removal.summary import summarise as summarise
+from .removal.retrain import learn as learn
+from .removal.retrain import summarise as summarise
 
 __version__: str
 __all__: list[str]

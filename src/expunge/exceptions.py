@@ -17,7 +17,6 @@ EXTRAS = (
     "files",
     "gpu",
     "onnx",
-    "opendp",
     "plots",
     "registry",
     "service",
@@ -137,6 +136,17 @@ class NoRegistry(ExpungeError, FileNotFoundError):
 
 class Busy(ExpungeError, TimeoutError):
     """Another process is working; what was accepted stays accepted."""
+
+
+class WindowOpen(ExpungeError):
+    """An earlier request about the same people waits for its window; so does this."""
+
+
+class Unforeseen(ExpungeError):
+    """An error that nobody foresaw stopped a request, which waits; others went on.
+
+    The message is always the same: what was raised may tell about the person.
+    """
 
 
 class StoreFailed(ExpungeError, OSError):

@@ -2,8 +2,8 @@
 """Estimators that scikit-learn users know, and that can forget people."""
 
 from .estimators import LinearRegression, LogisticRegression, SoftmaxRegression
-from .sklearn_parameters import NoPromiseWarning
-from .tuned import Curve, TunedClassifier, TunedRegressor, loo_error
+from .parameters import NoPromiseWarning
+from .tuned import Curve, TunedClassifier, TunedRegressor
 
 __all__ = [
     "Curve",
@@ -13,5 +13,4 @@ __all__ = [
     "SoftmaxRegression",
     "TunedClassifier",
     "TunedRegressor",
-    "loo_error",
 ]

@@ -1,41 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the estimators share: fit, forget, add, release, and copies without secrets.
 
+A fit goes one way: parameters are read, rows checked and coded (``prepare_fit``), the
+private model fitted to them and released (``fit_prepared``), and one assignment makes
+that the model. A request reads its rows like those of the fit, finds them, changes the
+private model, releases it, and ends in ``set_snapshot``.
+
 The model of a fitted estimator is one ``Snapshot``, replaced at once: an interrupt, an
 error or another thread finds the old model or the new one, never half of each.
 ``coef_`` and ``intercept_`` always belong to the last release. Pickles and deep copies
-hold the release alone.
+hold the release alone. Other packages never reach into an estimator: they ask for its
+snapshot here.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
-from functools import partial
 from inspect import isabstract
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
-from ..core.arrays import Matrix, Vector, may_share_memory, write_lock
+from ..core.arrays import Matrix, Vector, may_share_memory, norm, write_lock
 from ..core.losses import Loss
-from ..core.objective import Objective, Scaling, check_weights
+from ..core.objective import Objective, Scaling
 from ..core.penalties import Penalty
 from ..core.rows import Rows, in_memory
 from ..display.progress import ProgressBar
-from ..exceptions import CapacityExceeded, InvalidInput, Unsupported
-from ..files import save
-from ..plan import PlanOptions, PlanReport, plan_model
-from ..preprocessing.pipeline_model import (
-    fit_pipeline,
-    require_following,
-    require_pipeline,
+from ..engines import read_engine, require_jobs
+from ..exceptions import (
+    CapacityExceeded,
+    InvalidInput,
+    NoPrivateState,
+    NotCertifiable,
+    NotConverged,
+    Unsupported,
 )
+from ..files import save
+from ..long.table import LongTable
+from ..preprocessing.mapped import Mapped, split_encoder
 from ..private_model.answers import Adoption
+from ..private_model.composition import UNCHANGED, Encoding, raw_rows
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
 from ..private_model.row_digests import RowDigests
@@ -43,42 +54,44 @@ from ..private_model.snapshot import (
     PublicModel,
     Snapshot,
     carry_over,
+    digest_data,
+    forget_people,
+    forget_positions,
+    forget_rows,
+    has_people,
+    replace_places,
 )
-from ..private_model.subjects import is_row_name
-from ..private_model.training_rows import KeptRows
+from ..private_model.subjects import is_row_name, list_of_ids, owners_of, positions_of
+from ..private_model.training_rows import NO_ROWS, KeptRows
 from ..promise.budget import Budget
 from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
-from ..removal import Mechanism
+from ..removal import Mechanism, Newton
 from ..removal.matrix_free import AUTO, require_matrices
+from .long_tables import prepare_table
 from .parameters import (
-    Prepared,
-    describe_fitted,
+    MECHANISMS,
+    choose_object,
     describe_parameters,
-    explain_failed_fit,
-    mechanism_of,
-    penalty_of,
-    require_parameters,
-)
-from .sklearn_parameters import (
     factors_of,
     name_unknown,
-    require_effort,
+    penalty_of,
+    require_parameters,
     warn_without_budget,
-    weights_of,
 )
-from .snapshots import (
-    add_asked,
-    finished_snapshot,
-    prepare_fit,
-    private_model,
-    public_model,
+from .rows import (
+    Prepared,
+    blame_columns,
+    check_rows,
+    code_labels,
+    read_addition,
+    read_request,
     read_table,
-    remove_asked,
-    snapshot_of,
+    require_encodable,
+    weights_of,
 )
 
 
@@ -90,6 +103,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     """
 
     _snapshot: Snapshot
+    _n_targets: int | None = None  # of a regression; None if y is a vector
     by_name: ClassVar[dict[str, type["Forgetful"]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -111,7 +125,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         penalize_intercept: bool = False,
         mechanism: str | Mechanism = "auto",
         budget: Budget | None = None,
-        keep_data: bool = True,
+        keep_data: bool | Literal["encoded"] = True,
         random_state: int | None = None,
         loss: str | Loss | None = None,
         classes: Sequence[Any] | None = None,
@@ -170,9 +184,15 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
-            of_rows = {"subjects": subjects, "sample_weight": sample_weight}
-            prepared = prepare_fit(fresh, X, y, engine=engine, **of_rows)
-            fit_prepared(fresh, prepared, before=public_model(self))
+            prepared = prepare_fit(
+                fresh,
+                X,
+                y,
+                subjects=subjects,
+                sample_weight=sample_weight,
+                engine=engine,
+            )
+            fresh._snapshot = fit_prepared(fresh, prepared, before=public_model(self))
             self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
         return self
 
@@ -197,20 +217,35 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         X, y, sample_weight
             The rows to forget, exactly as they were fitted.
         """
-        private_model(self)
-        if sum(given is not None for given in (subjects, rows, X)) != 1:
-            raise InvalidInput(
-                "say what to forget in one way: subjects=..., rows=..., or X=... with "
-                "y=..."
-            )
-        asked = {"rows": rows, "X": X, "y": y, "sample_weight": sample_weight}
         # One step, no matter who leaves: more would tell how the answer was reached.
         bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
-        with bar, write_lock(self):
-            after = remove_asked(self, subjects=subjects, **asked)
-            if after is not self._snapshot.private:
-                self._release(after)
-            bar.count()
+        with write_lock(self):
+            private = finish_request(self)
+            if sum(given is not None for given in (subjects, rows, X)) != 1:
+                raise InvalidInput(
+                    "say what to forget in one way: subjects=..., rows=..., or X=... "
+                    "with y=..."
+                )
+            before = self._snapshot
+            with bar:
+                if subjects is not None:
+                    after = forget_people(private, list_of_ids(subjects))
+                elif rows is not None:
+                    after = forget_positions(private, positions_of(rows))
+                else:
+                    removed = read_request(
+                        self, before, X, y, sample_weight=sample_weight
+                    )
+                    after = forget_rows(private, removed)
+                if after is not private:
+                    try:
+                        released = before.release(after)
+                    except CapacityExceeded:
+                        # The rows are removed all the same; the old release stays.
+                        set_snapshot(self, before.keep(after))
+                        raise
+                    set_snapshot(self, released)
+                bar.count()
         return self
 
     def add(
@@ -233,13 +268,30 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             Whose they are, and their weights, if the model was fitted with these. A
             person may bring rows several times.
         """
-        private_model(self)
         bar = ProgressBar("adding", 1, shown=bool(self.verbose))
-        with bar, write_lock(self):
-            of_rows = {"subjects": subjects, "sample_weight": sample_weight}
-            self._snapshot = self._snapshot.release(add_asked(self, X, y, **of_rows))
-            private_model(self)
-            bar.count()
+        with write_lock(self):
+            private = finish_request(self)
+            before = self._snapshot
+            with bar:
+                added = read_addition(self, before, X, y, sample_weight=sample_weight)
+                owners: list[str] | None = None
+                if not has_people(private):
+                    if subjects is not None:
+                        raise InvalidInput(
+                            "this model was fitted without subjects, so nobody in it "
+                            "has an id; leave subjects out, or fit again with subjects "
+                            "for all rows; nothing was added"
+                        )
+                elif subjects is None:
+                    raise InvalidInput(
+                        "this model was fitted with subjects; say whose rows these "
+                        "are: add(X, y, subjects=[...]); nothing was added"
+                    )
+                else:
+                    owners = owners_of(subjects, len(added))
+                after = replace_places(private, NO_ROWS, added=added, owners=owners)
+                set_snapshot(self, before.release(after))
+                bar.count()
         return self
 
     @property
@@ -250,7 +302,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     @property
     def record_(self) -> Record:
         """The private record behind the last release."""
-        private_model(self)
+        private_model(self)  # copies have no record
         record = self._snapshot.record
         assert record is not None
         return record
@@ -265,8 +317,17 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
 
     @property
     def n_iter_(self) -> int:
-        """Steps of the solver at the last fit or request. Private."""
-        return private_model(self).answer.n_steps
+        """Steps of the solver at the fit, until the first request. Private.
+
+        After a request it would tell whether those who left were ordinary people.
+        """
+        private = private_model(self)
+        if private.n_removed or private.accountant.n_releases > 1:
+            raise AttributeError(
+                "n_iter_ is the number of steps of a fit, and rows have left or come "
+                "since; there is none"
+            )
+        return private.answer.n_steps
 
     @property
     def coef_(self) -> Matrix:
@@ -284,24 +345,18 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         Removal does not undo that choice, and the certificate says so from now on.
         """
         with write_lock(self):
-            private_model(self)
+            finish_request(self)
             self._snapshot = self._snapshot.declare(search)
         return self
-
-    def plan(self, options: PlanOptions | None = None) -> PlanReport:
-        """Return how many removals the budget allows, tried on the rows kept.
-
-        Planning on the training data looks at them, and it warns you of that: plan a
-        budget on other data of the same kind.
-        """
-        return plan_model(private_model(self), options)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write release and private state into a folder; ``expunge.load`` reads it."""
         require_known(self)
         with write_lock(self):
-            # This model goes on as the one in the file does, to the last bit.
-            self._snapshot = finished_snapshot(self).compact()
+            if snapshot_of(self).private is not None:
+                finish_request(self)
+                # This model goes on as the one in the file does, to the last bit.
+                self._snapshot = self._snapshot.compact()
             save(self._snapshot, path)
 
     @abstractmethod
@@ -314,14 +369,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     ) -> tuple[Loss, Labels | None]:
         """Return the loss for these labels, and the classes of a classifier."""
 
-    @abstractmethod
-    def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
-        """Return labels as the codes that rows keep."""
-
-    @abstractmethod
-    def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
-        """Return features and labels, checked as scikit-learn checks them."""
-
     def _objective(self, loss: Loss, weight: float) -> Objective:
         """Return the objective of the parameters, for rows of this total weight."""
         return Objective(
@@ -332,29 +379,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             penalize_intercept=self.penalize_intercept and self.fit_intercept,
         )
 
-    def _prepare(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> Prepared:
-        """Learn features and labels, and return the rows with their objective."""
-        require_parameters(self.get_params(deep=False))
-        recipe = None
-        if self.preprocessing is None:
-            X, y = self._validate(X, y)
-        if self.preprocessing is not None or self.class_weight == "balanced":
-            X, y, recipe = read_table(self, X, y)
-        weight = weights_of(self, X, y, sample_weight=sample_weight)
-        loss, labels = self._learn_labels(y, weight)
-        total = len(y) if weight is None else float(np.add.reduce(weight))
-        objective = self._objective(loss, total)
-        if labels is not None:
-            labels.require_minimiser(objective)
-        coded = self._code_labels(y, labels)
-        if recipe is None:
-            rows = objective.rows(X, coded, weight)
-        else:
-            rows = Rows(X, objective.loss.labels(coded), check_weights(weight, len(X)))
-        weighted = sample_weight is not None
-        shared = may_share_memory(rows.X, X)
-        return Prepared(objective, rows, labels, weighted, recipe=recipe, shared=shared)
-
     def _fit_private(
         self,
         prepared: Prepared,
@@ -362,69 +386,76 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         start: Vector | None,
         scope: Scope,
     ) -> PrivateModel:
-        """Fit these rows and return the private model."""
         rows, owners = prepared.rows, prepared.owners
-        mechanism = mechanism_of(self.mechanism, keep_data=self.keep_data)
-        if prepared.recipe is None and not self.keep_data:
+        keep_data = bool(self.keep_data)
+        mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
+        if not keep_data:
+            if mechanism is not None and mechanism.needs_rows:
+                raise InvalidInput(
+                    f"mechanism={self.mechanism!r} needs the remaining rows; set "
+                    "keep_data=True, or use 'newton'"
+                )
+            mechanism = Newton() if mechanism is None else mechanism
+        if not prepared.is_raw and not keep_data:
             require_matrices(prepared.objective, rows.n_columns)
-        fit: Any = PrivateModel.fit
-        if prepared.recipe is not None:
-            require_pipeline(prepared.recipe, self.budget, keep_data=self.keep_data)
-            if mechanism is not None and not self.keep_data:
-                require_following(mechanism)
-            fit = partial(fit_pipeline, recipe=prepared.recipe)
-            scope = prepared.recipe.state_in(scope)
+        require_encodable(
+            prepared,
+            mechanism=mechanism,
+            budget=self.budget,
+            keep_data=keep_data,
+        )
         with ProgressBar("fitting", 1, shown=bool(self.verbose)) as bar:
-            model: PrivateModel = fit(
+            encoding = prepared.fit_encoding(rows)
+            model = PrivateModel.fit(
                 prepared.objective,
                 rows if prepared.placed is None else prepared.placed,
+                encoding=encoding,
                 mechanism=mechanism,
                 budget=self.budget,
                 start=start,
             )
             bar.count()
-        require_effort(model.answer, tol=self.tol, max_iter=self.max_iter)
-        kept_here = scope.rows_kept and self.keep_data, prepared.table is not None
-        scope = replace(scope, rows_kept=kept_here[0], rows_in_files=kept_here[1])
+        # The solver itself always works until only rounding is left: stopping it
+        # earlier would leave a model that no certificate is about.
+        if self.max_iter is not None and model.answer.n_steps > self.max_iter:
+            raise NotConverged(
+                f"the solver took more than max_iter={self.max_iter} steps; raise it, "
+                "or leave it out"
+            )
+        gradient = model.answer.draft.measured
+        if self.tol is not None and (gradient is None or norm(gradient) > self.tol):
+            raise NotConverged(
+                f"rounding leaves a gradient larger than tol={self.tol}; raise it, or "
+                "scale the columns to similar ranges"
+            )
+        stated = replace(
+            encoding.state_in(scope),
+            rows_kept=scope.rows_kept and keep_data,
+            rows_in_files=prepared.table is not None,
+        )
+        model = model.with_scope(stated)
+        name = model.scope.mechanism
+        if self.mechanism == "auto" and not name.endswith(AUTO):  # the rule's choice
+            model = replace(model, scope=replace(model.scope, mechanism=name + AUTO))
         key = random_bytes(SECRET_BYTES)
         kept: KeptRows | None = None
-        digests = RowDigests(None, key)
-        if self.keep_data:
+        digests: RowDigests | None = None
+        if keep_data:
             kept = prepared.keep_rows()
         else:
             # Where every row is a person, digests need no owners.
             named = None if is_row_name(owners[0]) else owners
             digests = RowDigests.of(in_memory(rows), key, owners=named)
         return replace(
-            self._name_mechanism(model).with_scope(scope),
+            model,
             labels=prepared.labels,
             seed=self.random_state,
             training_rows=kept,
             digests=digests,
         )
 
-    def _name_mechanism(self, model: PrivateModel) -> PrivateModel:
-        """Return the model with its mechanism named as the rule's, if it is."""
-        name = model.scope.mechanism
-        if self.mechanism != "auto" or name.endswith(AUTO):
-            return model
-        return replace(model, scope=replace(model.scope, mechanism=name + AUTO))
-
-    def _release(self, after: PrivateModel) -> None:
-        """Release the model after a request, and finish the request."""
-        before = self._snapshot
-        try:
-            self._snapshot = before.release(after)
-        except CapacityExceeded:
-            # The rows are removed all the same; the old release stays public.
-            self._snapshot = before.keep(after)
-            private_model(self)
-            raise
-        private_model(self)
-
     @property
     def _public(self) -> PublicModel:
-        """The public part of the fitted model."""
         return snapshot_of(self).public
 
     def __getstate__(self) -> dict[str, Any]:
@@ -452,6 +483,124 @@ def require_known(estimator: object) -> None:
         )
 
 
+def snapshot_of(estimator: Any) -> Snapshot:
+    """Return a fitted estimator's snapshot, or raise NotFittedError."""
+    if "_snapshot" not in vars(estimator):
+        check_is_fitted(estimator, "_snapshot")
+    snapshot: Snapshot = estimator._snapshot
+    return snapshot
+
+
+def public_model(estimator: Any) -> PublicModel | None:
+    """Return the public part of an estimator's model; None if it is not fitted."""
+    snapshot: Snapshot | None = getattr(estimator, "_snapshot", None)
+    return None if snapshot is None else snapshot.public
+
+
+def private_model(estimator: Any) -> PrivateModel:
+    """Return a fitted estimator's private model, or raise NoPrivateState."""
+    private = snapshot_of(estimator).private
+    if private is None:
+        raise NoPrivateState(
+            "this is a pickle or copy, which has only the release; use the fitted "
+            "model itself, or save it with save() and load it with expunge.load"
+        )
+    return private
+
+
+def set_snapshot(estimator: Any, snapshot: Snapshot) -> None:
+    """Let this snapshot be the estimator's model, and finish its request.
+
+    The request counts from the first assignment on. An interrupt after it leaves rows
+    or digests to change, which the next request does before anything else.
+    """
+    estimator._snapshot = snapshot
+    estimator._snapshot = snapshot.finish()
+
+
+def finish_request(estimator: Any) -> PrivateModel:
+    """Finish a request that was interrupted after it counted; return the private model.
+
+    The caller holds the estimator's lock.
+    """
+    if private_model(estimator).pending is not None:
+        set_snapshot(estimator, snapshot_of(estimator))
+    return private_model(estimator)
+
+
+def prepare_fit(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    subjects: Any,
+    sample_weight: Any,
+    engine: Any = None,
+) -> Prepared:
+    """Learn features and labels of what ``fit`` is given; return rows and owners."""
+    place = read_engine(engine)  # an address that nobody answers at ends it here
+    if isinstance(X, LongTable):
+        given = {"y": y, "subjects": subjects, "sample_weight": sample_weight}
+        prepared = prepare_table(estimator, X, given=given)
+    else:
+        prepared = prepare(estimator, X, y, sample_weight=sample_weight)
+        prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+        if getattr(estimator, "fits_jobs", False):
+            return replace(prepared, engine=require_jobs(place))
+    if place is None:
+        return prepared
+    if prepared.is_raw or prepared.balanced:
+        raise Unsupported(
+            "preprocessing and class_weight='balanced' need rows in memory, and an "
+            "engine has them elsewhere; leave engine out, or give encoded columns"
+        )
+    return replace(prepared, engine=place, placed=place.put(prepared.rows))
+
+
+def prepare(
+    estimator: Any, X: Any, y: Any, *, sample_weight: ArrayLike | None
+) -> Prepared:
+    """Let an estimator learn features and labels; return the rows to fit."""
+    require_parameters(estimator.get_params(deep=False))
+    steps, encoder = split_encoder(estimator.preprocessing)
+    encoding: Encoding = UNCHANGED
+    recipe = None
+    keeps_encoded = getattr(estimator, "keep_data", "encoded") == "encoded"
+    if steps is not None:
+        X, y, recipe = read_table(estimator, steps, X, y)
+    else:
+        X, y = check_rows(estimator, X, y)
+        if encoder is not None:
+            encoding = Mapped.of(encoder, X, keeps_encoded=keeps_encoded)
+    if encoding is UNCHANGED and getattr(estimator, "keep_data", True) == "encoded":
+        raise InvalidInput(
+            "keep_data='encoded' is for preprocessing that is a map of rows alone "
+            "(expunge.Encoder); set keep_data=True"
+        )
+    weight = weights_of(estimator, X, y, sample_weight=sample_weight)
+    loss, labels = estimator._learn_labels(y, weight)
+    total = len(y) if weight is None else float(np.add.reduce(weight))
+    objective = estimator._objective(loss, total)
+    if labels is not None:
+        labels.require_minimiser(objective)
+    coded = code_labels(y, labels, n_targets=estimator._n_targets)
+    if recipe is None:
+        rows = encoding.keep(X, coded, weight, objective=objective)
+    else:
+        rows = raw_rows(X, coded, weight, objective=objective)
+    return Prepared(
+        objective,
+        rows,
+        labels,
+        weighted=sample_weight is not None,
+        encoding=encoding,
+        recipe=recipe,
+        encoder=None if recipe is None else encoder,
+        balanced=estimator.class_weight == "balanced",
+        shared=may_share_memory(rows.X, X),
+    )
+
+
 def fit_prepared(
     estimator: Forgetful,
     prepared: Prepared,
@@ -459,13 +608,13 @@ def fit_prepared(
     start: Vector | None = None,
     scope: Scope | None = None,
     before: PublicModel | None = None,
-) -> None:
-    """Fit an estimator to prepared rows and make its first release.
+) -> Snapshot:
+    """Fit prepared rows and make the first release; the estimator stays as it is.
 
     Parameters
     ----------
     estimator
-        The estimator, which gets the snapshot.
+        The estimator that has prepared them.
     prepared
         The rows, with their owners.
     start
@@ -476,17 +625,37 @@ def fit_prepared(
         The model of an earlier fit, whose declarations still hold.
     """
     labels = prepared.labels
-    scope = carry_over(scope or Scope(), before, budget=estimator.budget)
+    data, rows = None, prepared.rows
+    if estimator.budget is not None and isinstance(rows, Rows):
+        has_ones = prepared.objective.intercept and not prepared.is_raw
+        data = digest_data(rows.X, rows.y, n_columns=rows.n_columns - has_ones)
+    scope = carry_over(scope or Scope(), before, budget=estimator.budget, data=data)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
     scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
-    with explain_failed_fit(estimator, prepared):
+    try:
         private = estimator._fit_private(prepared, start=start, scope=scope)
+    except (NotCertifiable, NotConverged) as error:
+        # For fits alone, when nobody has left: after a removal the sizes of columns
+        # would say something about the removed rows. Raw rows are not what was fitted.
+        blame = "" if prepared.is_raw else blame_columns(estimator, prepared.rows)
+        raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
     private, release, record = private.with_noise().release()
+    # Seeds stay private, and progress is for the one who fits.
+    left_out = {"random_state": None, "verbose": False}
+    parameters = deepcopy(estimator.get_params(deep=False)) | left_out
+    if prepared.recipe is not None:
+        parameters["preprocessing"] = prepared.recipe.described
+    if estimator.classes is not None:
+        parameters["classes"] = list(estimator.classes)
     public = PublicModel(
         release=release,
-        n_targets=getattr(estimator, "_n_targets", None),
+        estimator=type(estimator).__name__,
+        parameters=parameters,
+        n_features=estimator.n_features_in_,
+        feature_names=getattr(estimator, "feature_names_in_", None),
+        n_targets=estimator._n_targets,
         pair=None if labels is None else labels.pair,
-        **describe_fitted(estimator, prepared),
+        weighted=prepared.weighted,
         **private.public_parts,
     )
-    estimator._snapshot = Snapshot(public, private, record)
+    return Snapshot(public, private, record)

@@ -2,38 +2,31 @@
 """The estimators: logistic, linear and softmax regression that can forget."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ..core.arrays import Matrix, Vector
-from ..core.class_losses import Multinomial
-from ..core.losses import HalfSquared, Loss
+from ..core.losses import HalfSquared, Loss, Multinomial
 from ..exceptions import InvalidInput, Unsupported
-from ..files.onnx_graph import LOG_ODDS
 from ..private_model.labels import Labels, learn_labels
 from ..private_model.snapshot import PublicModel
-from .base import Forgetful
+from .base import Forgetful, public_model
 from .fitting import make_linear, make_logistic, make_softmax
 from .parameters import BINARY_LOSSES, REGRESSION_LOSSES, choose_object
-from .sklearn_parameters import require_named_classes
+from .rows import refuse_missing_dates, require_named_classes
 
 
 class _Classifier(ClassifierMixin, Forgetful):
     """Classes of any type, coded for the loss."""
-
-    def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=np.float64, reset=reset
-        )
-        return X, y
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -54,10 +47,6 @@ class _Classifier(ClassifierMixin, Forgetful):
         loss = labels.loss_like(pair)
         return loss, replace(labels, signed=loss.outputs == 1)
 
-    def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
-        assert labels is not None
-        return labels.encode(y)
-
     def decision_function(self, X: Any) -> Vector:
         """Return the predictors: (n,) for two classes, (n, k) for more."""
         eta = _compute_predictor(self, X)
@@ -72,6 +61,19 @@ class _Classifier(ClassifierMixin, Forgetful):
         if eta.shape[1] == 1:
             return np.asarray(public.classes)[(eta[:, 0] > 0.0).astype(np.intp)]
         return np.asarray(public.classes)[np.argmax(eta, axis=1)]
+
+
+def _has_probabilities(model: "LogisticRegression") -> bool:
+    """Return True if predictors are log-odds, or raise AttributeError.
+
+    Those of the release decide; before a fit, those of the parameters.
+    """
+    if not _fitted_loss(model, BINARY_LOSSES).has_probabilities:
+        raise AttributeError(
+            "probabilities need loss='logistic', or a loss that has them; use "
+            "decision_function"
+        )
+    return True
 
 
 class LogisticRegression(_Classifier):
@@ -89,17 +91,14 @@ class LogisticRegression(_Classifier):
         """Return LogisticRegression, OneVsRestClassifier of it, or LinearSVC."""
         return make_logistic(self)
 
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class, normalised for one-vs-rest."""
-        public = self._public
-        if public.loss not in LOG_ODDS:
-            raise Unsupported(
-                "probabilities need loss='logistic'; use decision_function"
-            )
-        p: Matrix = expit(_compute_predictor(self, X, public))
-        if p.shape[1] == 1:
-            return np.hstack([1.0 - p, p])
-        return np.asarray(p / p.sum(axis=1, keepdims=True))
+        eta, loss = _compute_predictor(self, X), _fitted_loss(self, BINARY_LOSSES)
+        if eta.shape[1] == 1:
+            p = loss.mean(eta[:, 0])
+            return np.column_stack([1.0 - p, p])
+        return loss.for_classes(eta.shape[1]).mean(eta)
 
 
 class SoftmaxRegression(_Classifier):
@@ -125,25 +124,33 @@ class SoftmaxRegression(_Classifier):
         eta = _compute_predictor(self, X)
         if eta.shape[1] == 1:  # adopted from scikit-learn, with two classes left
             eta = np.hstack([np.zeros_like(eta), eta])
-        probabilities: Matrix = softmax(eta, axis=1)
-        return probabilities
+        return Multinomial(eta.shape[1]).mean(eta)
 
 
 class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
     """Linear regression that can forget, for one target or several.
 
     Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. ``loss`` is
-    "half_squared" or "huber" (one target).
+    "half_squared" or "huber" (one target), or any loss object of one output; its
+    ``mean`` makes predictions of predictors.
     """
 
     def to_sklearn(self) -> Any:
         """Return LinearRegression."""
+        if not _fitted_loss(self, REGRESSION_LOSSES).has_identity_link:
+            raise Unsupported(
+                "scikit-learn's LinearRegression predicts x.coef + intercept, and this "
+                "loss predicts something else; predict with this model"
+            )
         return make_linear(self)
 
     def predict(self, X: Any) -> Vector:
         """Return the predictions: (n,), or (n, k) for several targets."""
         eta = _compute_predictor(self, X)
-        return eta[:, 0] if self._n_targets is None else eta
+        if eta.shape[1] > 1:
+            return eta
+        mean = _fitted_loss(self, REGRESSION_LOSSES).mean(eta[:, 0])
+        return mean if self._n_targets is None else mean[:, None]
 
     @property
     def coef_(self) -> Matrix:
@@ -157,19 +164,6 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         intercept: Vector = super().intercept_
         return intercept[0] if self._n_targets is None else intercept
 
-    def _validate(self, X: Any, y: Any, *, reset: bool = True) -> tuple[Any, Any]:
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=True,
-            reset=reset,
-        )
-        return X, y
-
     def _learn_labels(
         self, y: Any, weight: Vector | None
     ) -> tuple[Loss, Labels | None]:
@@ -179,23 +173,15 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
                 f"classes={self.classes!r}; a regression has none; leave it out"
             )
         self._n_targets = None if np.ndim(y) == 1 else int(np.shape(y)[1])
-        return self._loss(), None
-
-    def _loss(self) -> Loss:
         loss = choose_object("loss", self.loss, choices=REGRESSION_LOSSES)
         if self._n_targets in (None, 1):
-            return loss
+            return loss, None
         if loss != HalfSquared():
             raise Unsupported(
                 f"loss={self.loss!r} is for one target and y has {self._n_targets}; "
                 "use loss='half_squared'"
             )
-        return HalfSquared(outputs=self._n_targets)
-
-    def _code_labels(self, y: Any, labels: Labels | None) -> Vector:
-        del labels
-        targets = np.asarray(y, dtype=np.float64)
-        return targets.ravel() if self._n_targets == 1 else targets
+        return HalfSquared(outputs=self._n_targets), None
 
     def __sklearn_tags__(self) -> Tags:
         """Return scikit-learn's tags."""
@@ -205,13 +191,23 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         return tags
 
 
+def _fitted_loss(model: Forgetful, choices: Mapping[str, Loss]) -> Loss:
+    """Return the loss of the last release; before a fit, that of the parameters."""
+    public = public_model(model)
+    given = model.loss if public is None else public.parameters["loss"]
+    loss: Loss = choose_object("loss", given, choices=choices)
+    return loss
+
+
 def _compute_predictor(
     model: Forgetful, X: Any, public: PublicModel | None = None
 ) -> Matrix:
     """Return X coef' + intercept, both of one release, (n, k)."""
     public = model._public if public is None else public
     if public.preprocessing is None:
+        given = X
         X = validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        refuse_missing_dates(given, X)
     else:
         X = validate_data(model, X, skip_check_array=True, reset=False)
         X = public.preprocessing.encode(X)

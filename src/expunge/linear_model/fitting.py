@@ -19,20 +19,30 @@ from sklearn import linear_model
 from sklearn.base import clone
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import LabelBinarizer
+from sklearn.preprocessing import FunctionTransformer, LabelBinarizer
 from sklearn.svm import LinearSVC
 
-from ..core.arrays import Index, Matrix, Vector, write_lock
+from ..core.arrays import Matrix, Vector, write_lock
 from ..core.rows import Rows
-from ..files import CorruptFiles, export, read_snapshot
+from ..exceptions import InvalidInput
+from ..files import export, read_snapshot
 from ..files.export import SHIP_AGAIN
+from ..files.folder import refuse_nonsense
 from ..files.onnx_graph import LOG_ODDS
 from ..long.table import LongTable
-from ..private_model.snapshot import PublicModel, Snapshot, require_weights
+from ..preprocessing.columns import as_frame
+from ..preprocessing.mapped import PublicMap
+from ..private_model.snapshot import PublicModel, Snapshot
 from ..promise.scope import Scope
-from .base import Forgetful, fit_prepared, require_known
-from .parameters import Prepared
-from .snapshots import check_addition, prepare_fit, public_model, snapshot_of
+from .base import (
+    Forgetful,
+    fit_prepared,
+    prepare_fit,
+    public_model,
+    require_known,
+    snapshot_of,
+)
+from .rows import read_addition
 
 
 def load(path: str | PathLike[str]) -> Any:
@@ -113,29 +123,13 @@ def read_rows(
     """Return rows to add as the private model of a snapshot keeps them.
 
     Labels and features are coded as those of its own rows. Raises InvalidInput, as
-    ``add`` of an estimator does, for what a model like this cannot take in.
+    ``add`` of an estimator does, for what a model like this cannot take in. An array
+    has the columns of the fit, in their order.
     """
-    return check_addition(estimator_of(snapshot), X, y, sample_weight=sample_weight)
-
-
-def prepare(
-    estimator: Forgetful, X: Any, y: Any, *, sample_weight: ArrayLike | None = None
-) -> Prepared:
-    """Let an estimator learn features and labels; return the rows to fit."""
-    return estimator._prepare(X, y, sample_weight)
-
-
-def take_rows(data: Any, rows: Index) -> Any:
-    """Return some rows of a table, a matrix or a list, as the kind of thing it is."""
-    if hasattr(data, "iloc"):  # pandas
-        return data.iloc[rows]
-    if hasattr(data, "to_pylist"):  # pyarrow
-        return data.take(rows)
-    if hasattr(data, "tocsr"):  # scipy
-        return data.tocsr()[rows]
-    if hasattr(data, "columns"):  # polars
-        return data[rows]
-    return np.asarray(data)[rows]
+    estimator = estimator_of(snapshot)
+    if snapshot.public.feature_names is not None and as_frame(X) is None:
+        del estimator.feature_names_in_  # scikit-learn would warn of missing names
+    return read_addition(estimator, snapshot, X, y, sample_weight=sample_weight)
 
 
 def fit_copy(
@@ -152,14 +146,19 @@ def fit_copy(
     require_known(estimator)
     before = public_model(estimator)
     weighted = X.weighted if isinstance(X, LongTable) else sample_weight is not None
-    require_weights(before, weighted or None)
+    if before is not None and before.weighted and not weighted:
+        raise InvalidInput(
+            "this model was fitted with weights (sample_weight, or class_weight of the "
+            "estimator it was adopted from), and without them it would be a different "
+            "model; pass sample_weight=..., or an estimator that is not fitted"
+        )
     fresh = clone(estimator)
-    of_rows = {"subjects": subjects, "sample_weight": sample_weight}
-    prepared = prepare_fit(fresh, X, y, engine=engine, **of_rows)
+    prepared = prepare_fit(
+        fresh, X, y, subjects=subjects, sample_weight=sample_weight, engine=engine
+    )
     if before is not None:
         prepared = prepared.with_pair(before.pair)
-    fit_prepared(fresh, prepared, scope=scope, before=before)
-    return snapshot_of(fresh)
+    return fit_prepared(fresh, prepared, scope=scope, before=before)
 
 
 def make_linear(model: Any) -> Any:
@@ -187,54 +186,49 @@ def make_softmax(model: Any) -> Any:
 
 
 def _precede(plain: Any, model: Any) -> Any:
-    """Return the estimator behind the model's preprocessing, if it has any."""
     public = snapshot_of(model).public
     fitted: Any = public.preprocessing
     if fitted is None:
         return plain
     from ..preprocessing.sklearn_transformer import make_transformer
 
+    steps: list[tuple[str, Any]] = []
+    if isinstance(fitted, PublicMap):
+        steps = [("map", FunctionTransformer(fitted.encoder.encode))]
+        fitted = fitted.first
+        if fitted is None:
+            return Pipeline([*steps, ("model", plain)])
     names: list[Any] = list(range(public.n_features))
     if public.feature_names is not None:
         names = public.feature_names.tolist()
     table = make_transformer(fitted, names, named=public.feature_names is not None)
-    return Pipeline([("preprocessing", table), ("model", plain)])
+    return Pipeline([("preprocessing", table), *steps, ("model", plain)])
 
 
 def _make(snapshot: Snapshot) -> Any:
     """Return the estimator of a snapshot read from a file."""
-    try:
+    with refuse_nonsense(f"the file does not contain a model; {SHIP_AGAIN}"):
         return estimator_of(snapshot)
-    except (LookupError, TypeError, ValueError) as error:
-        raise CorruptFiles(
-            f"the file does not contain a model; {SHIP_AGAIN}"
-        ) from error
 
 
 def _make_one_vs_rest(model: Any) -> Any:
-    """Return binary models side by side."""
+
+    def binary() -> Any:
+        one = _describe(linear_model.LogisticRegression(), model)
+        one.classes_ = np.array([0, 1])
+        return one
+
     plain = OneVsRestClassifier(linear_model.LogisticRegression())
     plain.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(model.classes_)
     plain.estimators_ = [
-        _set_coefficients(
-            _make_binary(model), coef[None, :], intercept=np.array([intercept])
-        )
+        _set_coefficients(binary(), coef[None, :], intercept=np.array([intercept]))
         for coef, intercept in zip(model.coef_, model.intercept_, strict=True)
     ]
-    if not hasattr(plain, "classes_"):  # a property until scikit-learn 1.8
-        plain.classes_ = model.classes_.copy()
+    plain.classes_ = model.classes_.copy()
     return _describe(plain, model)
 
 
-def _make_binary(model: Any) -> Any:
-    """Return a classifier of 0 and 1 that knows the features."""
-    plain = _describe(linear_model.LogisticRegression(), model)
-    plain.classes_ = np.array([0, 1])
-    return plain
-
-
 def _fill(plain: Any, model: Any) -> Any:
-    """Return the estimator with the model's release in it."""
     if hasattr(model, "classes_"):
         plain.classes_ = model.classes_.copy()
     filled = _set_coefficients(plain, model.coef_, intercept=model.intercept_)
@@ -242,7 +236,6 @@ def _fill(plain: Any, model: Any) -> Any:
 
 
 def _set_coefficients(plain: Any, coef: Matrix, *, intercept: Vector) -> Any:
-    """Return the estimator with coefficients of its own."""
     plain.coef_ = np.array(coef)
     plain.intercept_ = np.array(intercept) if np.ndim(intercept) else float(intercept)
     plain.n_iter_ = np.zeros(1, dtype=np.int32)
@@ -250,7 +243,6 @@ def _set_coefficients(plain: Any, coef: Matrix, *, intercept: Vector) -> Any:
 
 
 def _describe(plain: Any, model: Any) -> Any:
-    """Return the estimator with the features it expects."""
     fitted = snapshot_of(model).public.preprocessing
     if fitted is not None:
         plain.n_features_in_ = len(fitted.names)

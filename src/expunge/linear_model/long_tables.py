@@ -13,9 +13,11 @@ from ..long.raw_columns import RawColumns
 from ..long.stored_rows import TargetCoding
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
+from ..preprocessing.mapped import split_encoder
 from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
-from .parameters import Prepared, require_parameters
+from .parameters import require_parameters
+from .rows import Prepared
 
 # What an estimator fitted to a long table cannot have, and why not.
 REFUSED: Mapping[str, str] = {
@@ -70,6 +72,11 @@ def _learn_recipe(
     """Return what preprocessing does with raw columns, and what reads them for it."""
     if estimator.preprocessing is None:
         return None, None
+    if split_encoder(estimator.preprocessing)[1] is not None:
+        raise Unsupported(
+            "a map of rows is not for long tables: fit it to rows in memory, or encode "
+            "the columns of the table before it is opened"
+        )
     if table.header is None:
         raise InvalidInput(
             "preprocessing takes raw columns; open the table with raw=True"

@@ -1,47 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an estimator works with: objects in place of names, rows in place of data.
+"""The parameters of the estimators.
 
 ``PARAMETERS`` holds what is said of a parameter once, for every estimator: what it may
-be, which ``fit`` checks, and what it means, which ``help`` shows.
+be, which ``fit`` checks, and what it means, which ``help`` shows. Below it: objects in
+place of names, the factors of the objective, and what to use in place of parameters
+that scikit-learn has and an estimator here lacks.
+
+``C``, ``class_weight``, ``tol`` and ``max_iter`` mean what they mean in scikit-learn,
+as far as that is true of a model at its minimiser.
 """
 
 import inspect
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, wraps
 from numbers import Integral, Real
 from textwrap import fill
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ..core.class_losses import Multinomial
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
-from ..core.objective import Objective
 from ..core.penalties import L1, L2, ElasticNet, Penalty
-from ..core.rows import Rows, RowSource, in_memory
 from ..core.solver import MAX_STEPS
-from ..core.sums import column_sizes
-from ..core.values import LARGEST, SMALLEST, Private
-from ..engines import DeviceEngine, Engine
-from ..exceptions import InvalidInput, NotCertifiable, NotConverged
-from ..gpu import DeviceRows
-from ..long.raw_columns import RawColumns
-from ..long.table import FileRows, LongTable
-from ..preprocessing.columns import Recipe
-from ..private_model.labels import Labels
-from ..private_model.training_rows import KeptRows, MirroredRows, TrainingRows
+from ..core.values import LARGEST, SMALLEST, require_magnitude
+from ..exceptions import ExpungeError, InvalidInput
 from ..promise.budget import Budget
-from ..removal import Jackknife, MatrixFree, Mechanism, Newton, Rescaled, Retrain
+from ..removal import Jackknife, MatrixFree, Mechanism, Newton, Retrain
 
 Choice = TypeVar("Choice")
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
-# A column this many times as large as most keeps a fit from being certified; so many of
-# them are named.
-LARGE, BLAMED_COLUMNS = 100.0, 3
 ALPHA = 1e-3  # where neither alpha nor C is given
 
 # "auto" lets the rule of removal.matrix_free decide once the rows are known.
@@ -50,7 +43,6 @@ MECHANISMS: Mapping[str, Mechanism | None] = MappingProxyType(
         "auto": None,
         "newton": Newton(),
         "jackknife": Jackknife(),
-        "rescaled": Rescaled(),
         "retrain": Retrain(),
         "matrix-free": MatrixFree(),
     }
@@ -155,18 +147,16 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "Every pair of an alpha and an l1_ratio is a candidate.",
         ),
         "folds": Parameter(
-            "an integer of at least 2, or 'loo'",
-            lambda value: isinstance(value, str) or _is_integer(value),
+            "an integer of at least 2, as in folds=5",
+            _is_integer,
             "Number of folds of the cross-validation; a keyed hash of the id puts each "
-            "person into one. 'loo' leaves out one row at a time, approximately and "
-            "with an error bound.",
+            "person into one.",
         ),
         "method": Parameter(
-            "'certified', 'recomputed' or 'noised'",
+            "'certified' or 'recomputed'",
             lambda value: isinstance(value, str),
             "'certified' proves that the choice after a removal equals that of tuning "
-            "again. 'recomputed' tunes again from scratch. 'noised' adds the noise of "
-            "Budget(choice_sigma=...) to the scores before comparing them.",
+            "again. 'recomputed' tunes again from scratch.",
         ),
         "fold_key": Parameter(
             "bytes, a string or None",
@@ -199,7 +189,7 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         ),
         "mechanism": Parameter(
             f"{', '.join(map(repr, MECHANISMS))}, or a mechanism object such as "
-            "Polish()",
+            "Newton()",
             lambda value: isinstance(value, str) or _offers(value, Mechanism),
             "How people are removed. 'auto' keeps matrices while they are small and "
             "goes without them, by passes over the rows, where a model is wide.",
@@ -210,17 +200,21 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "What releases promise. None promises nothing and adds no noise.",
         ),
         "preprocessing": Parameter(
-            "None or a transformer of scikit-learn, such as StandardScaler(), a "
-            "Pipeline or a ColumnTransformer",
+            "None, a transformer of scikit-learn, such as StandardScaler(), a Pipeline "
+            "or a ColumnTransformer, or a map of rows (expunge.Encoder)",
             lambda value: value is None or not isinstance(value, str | int | float),
             "What happens to the rows before the model sees them. It is fitted with "
-            "the model and forgets with it; the transformer itself stays unfitted.",
+            "the model and forgets with it; the transformer itself stays unfitted. A "
+            "map of rows learns nothing; it may be the last step of a Pipeline.",
         ),
         "keep_data": Parameter(
-            SWITCH,
-            _is_switch,
+            "True or False, or 'encoded'",
+            lambda value: (
+                _is_switch(value) or (isinstance(value, str) and value == "encoded")
+            ),
             "Whether to keep the rows, so that people can be looked up and any answer "
-            "can be polished. Without them you pass the rows to forget.",
+            "can be polished. Without them you pass the rows to forget. 'encoded' "
+            "keeps them as a map of rows gives them, where it is slow.",
         ),
         "random_state": Parameter(
             "None, or zero or a positive integer",
@@ -230,7 +224,7 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         ),
         "loss": Parameter(
             "None, a name or a loss object",
-            lambda value: isinstance(value, str | None) or _offers(value, Loss),
+            lambda value: isinstance(value, str | None | Loss),
             "What is lost on a row; None is the default of the estimator.",
         ),
         "verbose": Parameter(
@@ -305,76 +299,6 @@ def describe_parameters(estimator: type) -> str | None:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Prepared(Private):
-    """Checked training data, with the objective for them.
-
-    Attributes
-    ----------
-    objective, rows
-        What is minimised, and on which rows.
-    labels
-        The classes of a classifier; None for a regression.
-    weighted
-        Whether weights were given.
-    owners
-        The owner of each row.
-    recipe
-        What preprocessing does with the rows, which are raw then; None without it.
-    shared
-        Whether the design may lie in the memory of what the caller gave.
-    table
-        The long table that the rows lie in, and what makes labels of its targets; None
-        for rows in memory.
-    encode
-        What makes raw rows of the raw columns of that table, with preprocessing.
-    engine, placed
-        Where passes run, and the rows there; None for this process.
-    """
-
-    objective: Objective
-    rows: RowSource
-    labels: Labels | None
-    weighted: bool
-    owners: Sequence[str] = ()
-    recipe: Recipe | None = None
-    shared: bool = True
-    table: tuple[LongTable, Any] | None = None
-    encode: RawColumns | None = None
-    engine: Engine | None = None
-    placed: RowSource | None = None
-
-    def keep_rows(self) -> KeptRows:
-        """Return the rows with their owners, as a model keeps them."""
-        if self.table is not None:
-            table, code = self.table
-            return FileRows(
-                table,
-                self.objective,
-                code=code,
-                encode=self.encode,
-                engine=self.engine,
-            )
-        own = self.own_rows()
-        engine, mirror = self.engine, self.placed
-        if isinstance(engine, DeviceEngine) and isinstance(mirror, DeviceRows):
-            return MirroredRows(own, self.owners, engine=engine, mirror=mirror)
-        return TrainingRows(own, self.owners)
-
-    def own_rows(self) -> Rows:
-        """Return the rows in memory that is not the caller's."""
-        rows = in_memory(self.rows)
-        X = rows.X.copy() if self.shared else rows.X
-        return Rows(X, rows.y.copy(), rows.weight.copy())
-
-    def with_pair(self, pair: Loss | None) -> "Prepared":
-        """Return the data with this loss for two classes, if the model is softmax."""
-        if pair is None or not isinstance(self.objective.loss, Multinomial):
-            return self
-        assert self.labels is not None
-        return replace(self, labels=replace(self.labels, pair=pair))
-
-
 def choose_object(
     name: str, value: str | Choice | None, *, choices: Mapping[str, Choice]
 ) -> Choice:
@@ -389,19 +313,6 @@ def choose_object(
             "an object"
         )
     return choices[value]
-
-
-def mechanism_of(named: Any, *, keep_data: bool) -> Mechanism | None:
-    """Return the mechanism named; None lets the rule choose once rows are there."""
-    mechanism: Mechanism | None = choose_object("mechanism", named, choices=MECHANISMS)
-    if keep_data:
-        return mechanism
-    if mechanism is not None and mechanism.needs_rows:
-        raise InvalidInput(
-            f"mechanism={named!r} needs the remaining rows; set keep_data=True, or use "
-            "'newton'"
-        )
-    return Newton() if mechanism is None else mechanism
 
 
 def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
@@ -419,68 +330,102 @@ def penalty_of(penalty: Penalty | None, l1_ratio: float) -> Penalty:
     return ElasticNet(l1_ratio)
 
 
-@contextmanager
-def explain_failed_fit(estimator: Any, prepared: Prepared) -> Iterator[None]:
-    """Let a fit that cannot be certified, or solved, name the columns to blame.
-
-    For fits alone, when nobody has left: after a removal the sizes of the columns would
-    say something about the removed rows.
-    """
-    try:
-        yield
-    except (NotCertifiable, NotConverged) as error:
-        # With preprocessing the rows are raw, and not what was fitted.
-        raw = prepared.recipe is not None
-        blame = "" if raw else blame_columns(estimator, prepared.rows)
-        raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
-
-
-def blame_columns(estimator: Any, rows: RowSource) -> str:
-    """Return which columns are far larger than the others, and the code that fixes it.
-
-    Empty if none is.
+def factors_of(given: Mapping[str, Any], weight: float) -> dict[str, Any]:
+    """Return what an objective needs of alpha, C, ridge and scaling.
 
     Parameters
     ----------
-    estimator
-        The estimator, which knows the names of its features if they have any.
-    rows
-        The rows of the fit, intercept included.
+    given
+        The parameters of an estimator.
+    weight
+        W: the sum of the weights of the rows to fit.
     """
-    sizes = column_sizes(rows)
-    features = sizes[:-1] if estimator.fit_intercept else sizes
-    # Standardised columns have a size of about one; one-hot columns are smaller.
-    typical = min(1.0, float(np.median(features)) or 1.0)
-    worst = np.argsort(-features, kind="stable")[:BLAMED_COLUMNS]
-    worst = worst[features[worst] >= LARGE * typical]
-    if not worst.size:
-        return ""
-    names = getattr(estimator, "feature_names_in_", None)
-    powers = np.rint(np.log10(features[worst] / typical)).astype(int)
-    told = [
-        f"{i if names is None else repr(str(names[i]))} (about 10^{power} times as "
-        "large as most)"
-        for i, power in zip(worst.tolist(), powers.tolist(), strict=True)
-    ]
-    return (
-        f"columns to blame: {', '.join(told)}; standardise them: "
-        f"{type(estimator).__name__}(preprocessing=StandardScaler(), ...)"
+    alpha, C, scaling, ridge = (given[n] for n in ("alpha", "C", "scaling", "ridge"))
+    if C is None:
+        alpha = ALPHA if alpha is None else alpha
+        return {
+            "alpha": alpha,
+            "ridge": ridge,
+            "scaling": "mean" if scaling is None else scaling,
+        }
+    if alpha is not None:
+        raise InvalidInput(f"C={C} and alpha={alpha}; pass one of them")
+    if scaling not in (None, "sum"):
+        raise InvalidInput(
+            f"C={C} and scaling={scaling!r}; C means scaling='sum': leave scaling out, "
+            "or pass alpha in place of C"
+        )
+    if ridge:
+        raise InvalidInput(
+            f"C={C} and ridge={ridge}; C counts the sum of the losses and ridge their "
+            "mean: pass alpha in place of C, or l1_ratio in place of ridge"
+        )
+    if not C > 0.0:
+        raise InvalidInput(f"C={C}; it must be a positive number")
+    require_magnitude("C", C)
+    if not weight > 0.0:
+        raise InvalidInput("no row has positive weight; check the rows and weights")
+    return {"alpha": 1.0 / (C * weight), "scaling": "sum", "C": float(C)}
+
+
+class NoPromiseWarning(UserWarning):
+    """A model was fitted without a budget."""
+
+
+@cache
+def warn_without_budget() -> None:
+    """Warn that a model promises nothing: once a process, not at every fit."""
+    warnings.warn(
+        "this model promises nothing: it forgets, but without a budget its releases "
+        "carry no noise; pass budget=Budget(epsilon=1, delta=1e-5, sigma=0.3), for "
+        "example, to promise something about what they reveal (shown once)",
+        NoPromiseWarning,
+        stacklevel=3,
     )
 
 
-def describe_fitted(estimator: Any, prepared: Prepared) -> dict[str, Any]:
-    """Return what the public model says of an estimator and of its features."""
-    # Seeds stay private, and progress is for the one who fits.
-    left_out = {"random_state": None, "verbose": False}
-    parameters = deepcopy(estimator.get_params(deep=False)) | left_out
-    if prepared.recipe is not None and prepared.recipe.given:
-        parameters["preprocessing"] = prepared.recipe.described
-    if estimator.classes is not None:
-        parameters["classes"] = list(estimator.classes)
-    return {
-        "estimator": type(estimator).__name__,
-        "parameters": parameters,
-        "n_features": estimator.n_features_in_,
-        "feature_names": getattr(estimator, "feature_names_in_", None),
-        "weighted": prepared.weighted,
+class UnknownParameter(ExpungeError, TypeError):
+    """A parameter that an estimator does not have; nothing was made."""
+
+
+_SOLVED = "there is one solver, which always works until only rounding is left"
+_TUNED = "TunedClassifier and TunedRegressor cross-validate candidates: alphas=[...]"
+# What to do about a parameter that an estimator lacks and another one has, here or in
+# scikit-learn.
+INSTEAD: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("solver", "dual", "warm_start", "tol", "max_iter"), _SOLVED)
+    | dict.fromkeys(("Cs", "cv", "alphas", "l1_ratios", "folds"), _TUNED)
+    | dict.fromkeys(
+        ("C", "alpha", "l1_ratio"),
+        "give candidates as alphas=[...] and l1_ratios=[...]; C = 1/(alpha W), W the "
+        "sum of weights",
+    )
+    | {
+        "multi_class": "LogisticRegression fits one class against the rest, "
+        "SoftmaxRegression all classes together",
+        "n_jobs": "set the number of threads with OMP_NUM_THREADS or threadpoolctl",
     }
+)
+
+
+def name_unknown(init: Constructor) -> Constructor:
+    """Return the constructor, with an error of our own for a parameter it lacks.
+
+    Python's own error names the class that defines the constructor, which users have
+    never heard of. The signature stays: scikit-learn reads it.
+    """
+    known = [name for name in inspect.signature(init).parameters if name != "self"]
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        for name in given:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                advice = f"did you mean {near[0]}?" if near else ""
+                advice = INSTEAD.get(name, advice) or f"it takes {', '.join(known)}"
+                raise UnknownParameter(
+                    f"{type(self).__name__} has no parameter {name!r}: {advice}"
+                )
+        init(self, *args, **given)
+
+    return cast(Constructor, checked)
