@@ -36,12 +36,15 @@ from expunge.audit import (
     fit_models,
 )
 from expunge.core.arrays import Index, Vector
+from expunge.core.sums import curvature_rows
 from expunge.promise.budget import Budget
 from expunge.promise.capacity import jackknife_radius, regularity_of
+from expunge.promise.floor import strong_convexity
 from expunge.promise.noise import Noise, SeededNoise
-from expunge.promise.radius import best_radius, strong_convexity, third_order_bound
+from expunge.promise.radius import best_radius, third_order_bound
+from expunge.promise.rounding import Rounding
 from expunge.removal import Newton, State, measure_gradient
-from expunge.removal.changes import scaled_rows, woodbury_rows
+from expunge.removal.newton import woodbury_rows
 
 from .report import Section, Table, Target, number
 from .timing import progress
@@ -149,11 +152,13 @@ def half_the_noise(seed: int, n_draws: int, share: float = 0.5) -> Found:
 
 def rank_one_step(state: State, removed: Rows) -> Vector:
     """Return -P c_U, P the inverse downdated by the removed rows and nothing else."""
-    assert state.inverse is not None
-    V = woodbury_rows(state.inverse, scaled_rows(state, removed), sign=-1)
+    inverse, loss = state.preconditioner, state.objective.loss
+    assert inverse is not None
+    Z = curvature_rows(loss, removed, theta=state.anchor)
+    V = woodbury_rows(inverse, Z, sign=-1.0)
     assert V is not None
     c = state.smooth_gradient
-    return -(state.inverse @ c + V.T @ (V @ c))
+    return -(inverse @ c + V.T @ (V @ c))
 
 
 def rank_one(seed: int, n_draws: int) -> Found:
@@ -161,7 +166,9 @@ def rank_one(seed: int, n_draws: int) -> Found:
     case = cluster(seed, Objective(Logistic(), L2(), alpha=1.0))
     state, _ = answer_case(case)
     s = rank_one_step(state, case.rows.take(case.removed))
-    budget = budget_for(third_order_bound(state, s) / strong_convexity(state))
+    budget = budget_for(
+        third_order_bound(Rounding(state), s) / strong_convexity(Rounding(state))
+    )
     options = AuditOptions(budget, make_seeded_noise(budget, seed), n_draws)
     newton = replace(case, mechanism=Newton())
     retrained = fit_models(newton, budget).retrained

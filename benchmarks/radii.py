@@ -16,15 +16,8 @@ import numpy as np
 from expunge import L2, Jackknife, Logistic, Newton, Objective, learn
 from expunge.core.rows import Rows
 from expunge.core.solver import minimise
-from expunge.core.sums import largest_move
 from expunge.promise.capacity import jackknife_radius, newton_radius, regularity_of
-from expunge.promise.radius import (
-    measured_local_radius,
-    measured_radius,
-    residual_local_radius,
-    residual_radius,
-    two_step_radius,
-)
+from expunge.promise.radius import Radii
 from expunge.removal import Draft, Mechanism, State, measure_gradient
 from tests.evidence import Outcome, outcome, ratios
 from tests.instances import FITTING, MECHANISMS
@@ -51,15 +44,13 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
 
 def all_radii(state: State, draft: Draft, remaining: Rows) -> dict[str, float]:
     """Return every radius of a draft that has looked at the rows."""
-    R = state.scales.row_norm
-    step = draft.theta - state.anchor
-    move = largest_move(state.objective.loss, remaining, step=step)
+    radii = Radii(state, draft, remaining=remaining)
     return {
-        "measured": measured_radius(state, draft),
-        "measured-local": measured_local_radius(state, draft, row_norm=R),
-        "residual": residual_radius(state, draft),
-        "residual-local": residual_local_radius(state, draft, move=move, row_norm=R),
-        "two-step": two_step_radius(state, draft),
+        "measured": radii.measured(),
+        "measured-local": radii.measured_local(),
+        "residual": radii.residual(),
+        "residual-local": radii.residual_local(),
+        "two-step": radii.two_step(),
     }
 
 
@@ -69,12 +60,12 @@ def compare(
     """Yield mechanism, count, true error and radii over the mechanisms."""
     rows, order = objective.rows(dataset.X, dataset.y), request_order(len(dataset))
     summary = learn(objective, rows)
-    constants = regularity_of(objective, summary.scales.row_norm)
+    constants = regularity_of(objective, summary.magnitude.row_norm)
     for n_removed in counts:
         progress(f"radii with {n_removed} removed, alpha {objective.alpha:g}")
         gone = order[:n_removed]
         remaining = rows.without(gone)
-        target = minimise(objective, remaining, start=summary.theta).theta
+        target = minimise(objective, remaining, start=summary.anchor).theta
         for name, mechanism in NAMED.items():
             state = mechanism.update(mechanism.init(summary), rows.take(gone))
             state, draft = mechanism.step(state)

@@ -26,7 +26,6 @@ import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
 from expunge.core.rows import in_memory
-from expunge.private_model.model import require_rows
 from expunge.registry import Registry, Request
 from expunge.registry.loaded_model import LoadedModel, dump_checkpoint
 from tests.postgres import Missing, Server, lent_database
@@ -66,7 +65,9 @@ class Floor:
         loaded = self.own()
         parts = dump_checkpoint(loaded.snapshot, loaded.page_keys, files=loaded.files)
         state = b"".join(parts)
-        rows = in_memory(require_rows(loaded.private))
+        kept = loaded.private.kept_rows()
+        assert kept is not None
+        rows = in_memory(kept)
         # From the end: requests come from the beginning.
         people = iter(range(len(rows) - 1, 0, -1))
         bare, whole = [loaded.private], [self.own().private]
@@ -75,13 +76,13 @@ class Floor:
             return rows.take(np.array([next(people)]))
 
         def newton() -> None:
-            mechanism, answer = bare[0].agreement.mechanism, bare[0].answer
-            after = mechanism.update(answer.state, one(), spend=True)
+            mechanism, answer = bare[0].terms.mechanism, bare[0].answer
+            after = mechanism.update(answer.state, one(), overwrite=True)
             state = mechanism.step(after, None)[0]
             bare[0] = replace(bare[0], answer=replace(answer, state=state))
 
         def with_radius() -> None:
-            whole[0] = whole[0].forget(one(), spend=True)
+            whole[0] = whole[0].forget(one(), overwrite=True)
 
         return {
             "write of the packed state": lambda: self.write(state),

@@ -78,11 +78,11 @@ def answer_requests(
     for done, row in enumerate(order.tolist()):
         remaining = partial(rows.without, order[: done + 1]) if keep_rows else None
         removed = rows.take(slice(row, row + 1))
-        model = model.forget(removed, remaining=remaining, spend=not keep_rows)
+        model = model.forget(removed, remaining=remaining, overwrite=not keep_rows)
         model, public, record = model.release(noise)
         decisions[record.decisions[0]] += 1
-        stands = verify(public.certificate, record).stands
-        n_certified += stands and public.certificate.status == "certified"
+        valid = verify(public.certificate, record).valid
+        n_certified += valid and public.certificate.status == "certified"
     return Stream(model, n_certified, decisions, perf_counter() - begin_clock)
 
 

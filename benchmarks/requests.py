@@ -21,12 +21,8 @@ from scipy.linalg import blas
 from threadpoolctl import threadpool_limits
 
 from expunge import L2, Budget, Logistic, LogisticRegression, Newton, Objective
-from expunge.linear_model.snapshots import (
-    check_addition,
-    private_model,
-    set_snapshot,
-    snapshot_of,
-)
+from expunge.linear_model.base import private_model, set_snapshot, snapshot_of
+from expunge.linear_model.rows import read_addition
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.snapshot import replace_places
 
@@ -112,15 +108,18 @@ def correction_stream(dataset: Dataset) -> Action:
     def correct() -> None:
         row = next(order)
         own = slice(row, row + 1)
-        added = check_addition(
-            model, 0.9 * dataset.X[own], dataset.y[own], sample_weight=None
+        added = read_addition(
+            model,
+            snapshot_of(model),
+            0.9 * dataset.X[own],
+            dataset.y[own],
+            sample_weight=None,
         )
         private = private_model(model)
         assert private.training_rows is not None
         gone = private.training_rows.find({str(row)})
         after = replace_places(private, gone, added=added, owners=[str(row)])
         set_snapshot(model, snapshot_of(model).release(after))
-        private_model(model)
 
     return correct
 

@@ -16,10 +16,11 @@ from scipy.linalg import blas, lapack
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from expunge import Newton, Objective, Polish, Rows, Summary
+from expunge import Newton, Objective, Rows, State
 from expunge.core.solver import minimise
 from expunge.core.sums import loss_slopes
 
+from .polish import Polish
 from .timing import Measurement, progress, time_call
 
 Vector: TypeAlias = NDArray[np.float64]
@@ -86,9 +87,9 @@ def scikit_learn(
     return theta
 
 
-def retrainings(summary: Summary) -> list[Rival]:
+def retrainings(summary: State) -> list[Rival]:
     """Return the ways to retrain: three of scikit-learn's, three of our own."""
-    objective, theta = summary.objective, summary.theta
+    objective, theta = summary.objective, summary.anchor
     polish = Polish(Newton(certified=False), steps=20)
     at_fit = polish.init(summary)
 

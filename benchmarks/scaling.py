@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg import blas
 
+from benchmarks.rescaled import Rescaled
 from expunge import (
     L1,
     L2,
@@ -22,10 +23,8 @@ from expunge import (
     Logistic,
     Newton,
     Objective,
-    Polish,
-    Rescaled,
     Retrain,
-    Summary,
+    State,
     summarise,
 )
 from expunge.core.solver import Stop, minimise
@@ -79,7 +78,7 @@ def generate_dataset(n_rows: int, n_features: int) -> Dataset:
     return Dataset(X, np.where(rng.logistic(size=n_rows) < eta, 1.0, -1.0))
 
 
-def fit_summary(dataset: Dataset, objective: Objective) -> Summary:
+def fit_summary(dataset: Dataset, objective: Objective) -> State:
     """Return the summary near the minimiser: three Newton steps."""
     rows = objective.rows(dataset.X, dataset.y)
     solution = minimise(objective, rows, stop=Stop(3))
@@ -93,7 +92,7 @@ def measure(n_rows: int, n_features: int) -> dict[str, Measurement]:
     summary = fit_summary(dataset, Objective(Logistic(), L2(), alpha=1e-3))
     order = request_order(n_rows)
     repeats = int(np.clip(REQUESTS * 1024 / n_features, 20, REQUESTS))
-    matrix, vector = summary.loss_hessian.blocks[0].lower, summary.gradient
+    matrix, vector = summary.sums.loss_hessian.lower[0], summary.sums.gradient
     times = take_turns(
         {DSYMV: partial(blas.dsymv, 1.0, matrix, vector, lower=1)}, repeats
     )
@@ -165,7 +164,6 @@ def memory() -> Section:
         "Jackknife()": Jackknife(),
         "Newton()": Newton(),
         "Rescaled()": Rescaled(),
-        "Polish()": Polish(),
         "Retrain()": Retrain(),
     }
     lines, largest, changes = [], 0.0, 0

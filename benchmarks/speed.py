@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from expunge import L2, Jackknife, Logistic, Newton, Objective, Rows, Summary, summarise
+from expunge import L2, Jackknife, Logistic, Newton, Objective, Rows, State, summarise
 from expunge.core.solver import minimise
 from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget
@@ -54,7 +54,7 @@ class Bench:
 
     dataset: Dataset
     rows: Rows
-    summary: Summary
+    summary: State
     order: NDArray[np.intp]
 
     def stream(self, mechanism: Mechanism, *, measured: bool = False) -> Stream:
@@ -91,8 +91,9 @@ def jackknife_limit(bench: Bench) -> tuple[Measurement, Section]:
     """Time Jackknife removals, each followed by one bare product of the same size."""
     progress(f"{REQUESTS} Jackknife removals")
     stream = bench.stream(Jackknife(certified=False))
-    assert stream.state.inverse is not None
-    inverse, vector = stream.state.inverse.blocks[0].lower, bench.summary.gradient
+    known = stream.state.preconditioner
+    assert known is not None
+    inverse, vector = known.lower[0], bench.summary.sums.gradient
     times = take_turns(
         {
             "Jackknife removal": stream,
@@ -186,7 +187,7 @@ def time_releases(bench: Bench) -> dict[str, Measurement]:
     """Time certified releases after a removal, noise drawn ahead of need."""
     progress(f"{REQUESTS // 2} certified releases of each kind")
     budget = Budget(sigma=0.5, allow_seeded=True)
-    objective, size = bench.summary.objective, bench.summary.theta.size
+    objective, size = bench.summary.objective, bench.summary.anchor.size
     times: dict[str, Measurement] = {}
     for seed, kind in ((None, "secure noise"), (0, "seeded noise")):
         noise = make_noise(budget, seed)
@@ -197,10 +198,9 @@ def time_releases(bench: Bench) -> dict[str, Measurement]:
         for row in bench.order[: REQUESTS // 2].tolist():
             if isinstance(noise, SecureNoise):
                 noise.prepare(size)
-                while not noise.ready:
-                    sleep(1e-3)
+                sleep(5e-3)
             removed = bench.rows.take(slice(row, row + 1))
-            model, taken = time_call(partial(model.forget, removed, spend=True))
+            model, taken = time_call(partial(model.forget, removed, overwrite=True))
             requests.append(taken)
             (model, _, _), taken = time_call(partial(model.release, noise))
             waits.append(taken)
@@ -247,7 +247,7 @@ def _fastest(contests: list[Contest]) -> Contest:
 def against_fresh_hessian(bench: Bench, jackknife: Measurement) -> Section:
     """Time the paper's TA: the Hessian of the remaining rows, made and factored."""
     progress("Newton with a fresh Hessian")
-    theta, gradient = bench.summary.theta, bench.summary.gradient
+    theta, gradient = bench.summary.anchor, bench.summary.sums.gradient
     rest = bench.rows.without(bench.order[:1])
     times = take_turns(
         {

@@ -4,7 +4,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge import Objective, Summary, residual
+from expunge import Objective, residual
 from expunge.removal import Mechanism, State
 
 from .data import Dataset
@@ -23,7 +23,7 @@ class Stream:
     def __init__(
         self,
         mechanism: Mechanism,
-        summary: Summary,
+        summary: State,
         dataset: Dataset,
         order: NDArray[np.intp],
         *,
@@ -41,7 +41,7 @@ class Stream:
         """Forget the next row and return the new coefficients."""
         x, y = next(self._requests)
         removed = self.objective.rows(x[None], y[None])
-        state = self.mechanism.update(self.state, removed, spend=True)
+        state = self.mechanism.update(self.state, removed, overwrite=True)
         self.state, draft = self.mechanism.step(state)
         if self._measured:
             residual(self.state, draft)

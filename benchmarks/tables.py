@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from expunge.linear_model import LogisticRegression
-from expunge.linear_model.snapshots import private_model, snapshot_of
+from expunge.linear_model.base import private_model, snapshot_of
 from expunge.promise.budget import Budget
 
 from .data import raw_adult

@@ -21,7 +21,7 @@ from glum import GeneralizedLinearRegressor
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from expunge import L1, Jackknife, Logistic, Newton, Objective, Rows, Summary, summarise
+from expunge import L1, Jackknife, Logistic, Newton, Objective, Rows, State, summarise
 from expunge.core.solver import minimise
 from expunge.removal import Mechanism
 
@@ -74,16 +74,16 @@ def run(data_dir: Path | None = None) -> Iterator[Section]:
     error = jackknife_error(summary, requests)
     attempts = [time_glum(summary, requests, tolerance) for tolerance in TOLERANCES]
     held_out = objective.rows(everyone.X[test], everyone.y[test])
-    correct = np.sign(held_out.X @ summary.theta) == held_out.y
-    nonzero = np.count_nonzero(summary.theta)
+    correct = np.sign(held_out.X @ summary.anchor) == held_out.y
+    nonzero = np.count_nonzero(summary.anchor)
     about = (
-        f"{nonzero} of {summary.theta.size} coefficients are not zero; accuracy on "
+        f"{nonzero} of {summary.anchor.size} coefficients are not zero; accuracy on "
         f"the other {len(test)} patients {float(np.mean(correct)):.3f}"
     )
     yield section(removals, error, attempts, about)
 
 
-def time_removals(summary: Summary, dataset: Dataset) -> dict[str, Measurement]:
+def time_removals(summary: State, dataset: Dataset) -> dict[str, Measurement]:
     """Time single removals by each mechanism."""
     progress(f"{REQUESTS} proximal removals of each kind")
     mechanisms: dict[str, Mechanism] = {
@@ -101,16 +101,16 @@ def time_removals(summary: Summary, dataset: Dataset) -> dict[str, Measurement]:
 
 
 def retrain_each(
-    summary: Summary, rows: Rows, requests: NDArray[np.intp]
+    summary: State, rows: Rows, requests: NDArray[np.intp]
 ) -> Iterator[Request]:
     """Yield each request with the true minimiser, found by our own solver."""
     for row in requests.tolist():
         rest = rows.without(row)
-        truth = minimise(summary.objective, rest, start=summary.theta).theta
+        truth = minimise(summary.objective, rest, start=summary.anchor).theta
         yield Request(rows.take(slice(row, row + 1)), rest, truth)
 
 
-def jackknife_error(summary: Summary, requests: list[Request]) -> float:
+def jackknife_error(summary: State, requests: list[Request]) -> float:
     """Return the median error of the Jackknife over single removals."""
     mechanism = Jackknife(certified=False)
     state = mechanism.init(summary)
@@ -121,10 +121,10 @@ def jackknife_error(summary: Summary, requests: list[Request]) -> float:
     return float(np.median(errors))
 
 
-def time_glum(summary: Summary, requests: list[Request], tolerance: float) -> Attempt:
+def time_glum(summary: State, requests: list[Request], tolerance: float) -> Attempt:
     """Time glum's warm-started retrain at one tolerance."""
     progress(f"glum, gradient tolerance {tolerance:g}")
-    objective, theta = summary.objective, summary.theta
+    objective, theta = summary.objective, summary.anchor
     total = objective.alpha + objective.ridge
     model = GeneralizedLinearRegressor(
         family="binomial",

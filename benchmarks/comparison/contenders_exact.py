@@ -24,7 +24,7 @@ from expunge.core.solver import (
     Solution,
     Stop,
     minimise,
-    proximal_model,
+    proximal_step,
     require_converged,
     scaled_kink,
 )
@@ -162,21 +162,23 @@ class FreshHessianSession:
         self._remaining = Remaining(problem.train)
         fit = fit_and_certify(problem.objective, problem.train)
         summary = fit.summary
-        assert summary.subgradient is not None
         self._summary, self._tau = summary, fit.error
-        self._slopes = summary.weight * summary.gradient
-        self._minimum = Minimum(summary.theta, summary.subgradient)
+        self._slopes = summary.sums.gradient
+        smooth = summary.smooth_gradient / summary.sums.weight
+        kink = problem.objective.nearest_subgradient(summary.anchor, smooth)
+        self._minimum = Minimum(summary.anchor, kink)
         self._certified_state = CertifiedState(Newton(), summary, problem.train)
 
     @property
     def _kept(self) -> float:
         """The share of the weight that remains."""
-        return self._remaining.rows.total_weight / self._summary.weight
+        return self._remaining.rows.total_weight / self._summary.sums.weight
 
     def forget(self, removed: Index) -> None:
         """Subtract the rows' gradients; sum, invert and apply a fresh Hessian."""
-        theta, loss = self._summary.theta, self._objective.loss
-        self._slopes -= loss_slopes(loss, self._remaining.remove(removed), theta=theta)
+        theta, loss = self._summary.anchor, self._objective.loss
+        gone = self._remaining.remove(removed)
+        self._slopes = self._slopes - loss_slopes(loss, gone, theta=theta)
         self._certified_state.follow(removed)
         rows, objective = self._remaining.rows, self._objective.after(self._kept)
         mean = loss_hessian(loss, rows, theta=theta) / rows.total_weight
@@ -187,7 +189,7 @@ class FreshHessianSession:
             step = H.cholesky().inverse() @ gradient
             self._minimum = Minimum(theta - step, np.zeros_like(theta))
         else:
-            model = proximal_model(H, scaled_kink(objective), start=self._minimum.x)
+            model = proximal_step(H, scaled_kink(objective), start=self._minimum.x)
             self._minimum = model(theta, gradient)
 
     def theta(self) -> Vector:
@@ -200,7 +202,8 @@ class FreshHessianSession:
 
     def noise(self, promise: Promise) -> float:
         """Return (radius + tau) / mu."""
-        subgradient = self._kept * self._minimum.subgradient  # in that state's units
+        weight = self._remaining.rows.total_weight
+        subgradient = weight * self._minimum.subgradient  # of sums, not of means
         radius = self._certified_state.radius(Draft(self._minimum.x, subgradient))
         return required_noise(radius + self._tau, promise)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Our own mechanisms: Jackknife, Newton and Rescaled without rows; Polish with them.
+r"""Our own mechanisms: Jackknife, Newton and Rescaled without rows, polished with them.
 
 Their noise is (radius + tau) / mu(epsilon, delta): the smallest sound radius of the
 answer, what the retrained world's solver may be off (tau: the certified error of the
@@ -13,14 +13,13 @@ from math import inf
 
 import numpy as np
 
+from benchmarks.rescaled import Rescaled
 from expunge import (
     Jackknife,
     Newton,
     Objective,
-    Polish,
-    Rescaled,
     Rows,
-    Summary,
+    State,
     summarise,
 )
 from expunge.core.arrays import Index, Vector
@@ -32,7 +31,9 @@ from expunge.promise.budget import mu_of
 from expunge.promise.capacity import jackknife_radius, regularity_of
 from expunge.promise.radius import best_radius
 from expunge.removal import Draft, Mechanism, measure_gradient, state_size
+from expunge.removal.retrain import draft_of
 
+from ..polish import Polish
 from .contenders_rows import Remaining, row_bytes
 from .protocol import Problem, Promise, add_noise
 
@@ -43,7 +44,7 @@ FLOAT_BYTES = 8
 class Fit:
     """A fit with what its solver left: a gradient, and a certified distance."""
 
-    summary: Summary
+    summary: State
     residual: float
     error: float
 
@@ -57,10 +58,8 @@ def fit_and_certify(objective: Objective, rows: Rows) -> Fit:
 
 def certify_solution(objective: Objective, rows: Rows, solution: Solution) -> Fit:
     """Return a solution's sums and how far it may be from the minimiser."""
-    draft = Draft(solution.theta, solution.subgradient)
-    summary = summarise(
-        objective, rows, theta=solution.theta, subgradient=solution.subgradient
-    )
+    draft = draft_of(solution, rows)
+    summary = summarise(objective, rows, theta=solution.theta)
     state = Newton().init(summary)
     error = best_radius(
         state, measure_gradient(state, draft, remaining=rows), remaining=rows
@@ -76,7 +75,7 @@ def required_noise(distance: float, promise: Promise) -> float:
 class CertifiedState:
     """A certified state that follows a contender's removals when it is asked."""
 
-    def __init__(self, mechanism: Mechanism, summary: Summary, train: Rows) -> None:
+    def __init__(self, mechanism: Mechanism, summary: State, train: Rows) -> None:
         self._mechanism, self._train = mechanism, train
         self._state = mechanism.init(summary)
         self._behind: list[Index] = []
@@ -89,7 +88,7 @@ class CertifiedState:
         """Return the smallest radius of an answer that is sound without rows."""
         if self._behind:
             rows = self._train.take(np.concatenate(self._behind))
-            self._state = self._mechanism.update(self._state, rows, spend=True)
+            self._state = self._mechanism.update(self._state, rows, overwrite=True)
             self._behind = []
         return best_radius(self._state, draft).value
 
@@ -125,7 +124,7 @@ class StatefulSession:
         rows = self._problem.train.take(removed)
         self._gone[removed] = True
         try:
-            state = self._timed.update(self._state, rows, spend=True)
+            state = self._timed.update(self._state, rows, overwrite=True)
             self._state, self._draft = self._timed.step(state)
         except REFUSALS:
             self._retrainings += 1
@@ -165,8 +164,8 @@ class AprioriSession(StatefulSession):
     def radius(self) -> float:
         """Return Lemma 1's bound, corrected; infinite where it does not apply."""
         state = self._state
-        known = regularity_of(state.objective, state.scales.row_norm)
-        gone = state.anchor_weight - state.weight
+        known = regularity_of(state.objective, state.magnitude.row_norm)
+        gone = state.anchor_weight - state.sums.weight
         try:
             return jackknife_radius(
                 known, gone, n_samples=state.anchor_weight, residual=self._fit.residual

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from expunge import Summary, learn
+from expunge import State, learn
 from expunge.core.arrays import Index, Matrix
 from expunge.core.linalg import Symmetric
 from expunge.core.objective import add_quadratic
@@ -89,7 +89,7 @@ def order_poisoning(problem: Problem, seed: int, count: int) -> Index:
     summary = fit(problem)
     effects = influences(problem, summary)
     outputs = problem.objective.loss.outputs
-    moment = np.kron(norm_moment(problem.train), np.eye(outputs)) / summary.weight
+    moment = np.kron(norm_moment(problem.train), np.eye(outputs)) / summary.sums.weight
     images = effects @ moment
     gain = np.einsum("ij,ij->i", effects, images)
     chosen = np.empty(count, dtype=np.intp)
@@ -111,30 +111,32 @@ STREAMS: dict[str, Stream] = {
 }
 
 
-def fit(problem: Problem) -> Summary:
+def fit(problem: Problem) -> State:
     """Return the sums at the fit of all rows."""
     return learn(problem.objective, problem.train)
 
 
-def influences(problem: Problem, summary: Summary) -> Matrix:
+def influences(problem: Problem, summary: State) -> Matrix:
     """Return W^-1 H^-1 w_i g_i for each row, (n, d k): how removing it moves the model.
 
     Under "mean" scaling a row's gradient g_i holds its share of the penalty. With a
     separable kink the model moves on its support alone, and H is taken there.
     """
-    objective, rows, theta = problem.objective, problem.train, summary.theta
+    objective, rows, theta = problem.objective, problem.train, summary.anchor
     slopes = objective.loss.slope(rows.y, predict(objective.loss, rows, theta=theta))
     lifted = np.einsum("ia,ic->iac", rows.dense(), slopes.reshape(len(rows), -1))
     gradients = lifted.reshape(len(rows), -1)
     if objective.scaling == "mean":
-        assert summary.subgradient is not None
-        gradients += objective.quadratic_gradient(theta) + summary.subgradient
-    gradients *= rows.weight[:, None] / summary.weight
+        quadratic = objective.quadratic_gradient(theta)
+        smooth = summary.sums.gradient / summary.sums.weight + quadratic
+        gradients += quadratic + objective.nearest_subgradient(theta, smooth)
+    gradients *= rows.weight[:, None] / summary.sums.weight
     on_support = objective.penalty.separable and not objective.smooth
     support = np.flatnonzero(theta) if on_support else np.arange(theta.size)
     moved: Matrix = np.zeros_like(gradients)
     if support.size:
-        H = Symmetric.from_dense(add_quadratic(objective, summary.loss_hessian).dense())
+        mean = summary.sums.loss_hessian / summary.sums.weight
+        H = Symmetric.from_dense(add_quadratic(objective, mean).dense())
         moved[:, support] = _solve(H.submatrix(support), gradients[:, support])
     return moved
 

@@ -25,6 +25,7 @@ from expunge.promise.capacity import (
     regularity_of,
 )
 from expunge.removal import state_size
+from expunge.removal.jackknife import JackknifeCache
 from tests import printed
 from tests.cases import Removal, distance, logistic_data, removal, ridge_logistic
 
@@ -202,7 +203,8 @@ def model_of_the_proof() -> tuple[float, float]:
     mechanism = Jackknife()
     state = mechanism.update(mechanism.init(case.summary), case.removed)
     H = printed.hessian(case.objective, case.rows, case.theta)
-    theirs = printed.psi_3_minimiser(case.theta, state.smooth_gradient, H)
+    slope = state.smooth_gradient / state.anchor_weight
+    theirs = printed.psi_3_minimiser(case.theta, slope, H)
     return _moves(case, theirs), _moves(case, case.answer(mechanism))
 
 
@@ -223,10 +225,10 @@ def scaled_prox() -> tuple[float, float]:
     case = generate_removal(21, lasso(alpha=0.05, ridge=0.05), (900, 10), 300)
     mechanism = Jackknife()
     state = mechanism.update(mechanism.init(case.summary), case.removed)
-    assert state.metric is not None
-    H = state.metric.dense()
+    assert isinstance(state.cache, JackknifeCache) and state.cache.metric is not None
+    H = state.cache.metric.dense()
     v = state.anchor - np.linalg.solve(H, state.smooth_gradient)
-    theirs = printed.prox(case.objective, H, v)
+    theirs = printed.prox(case.objective, H / state.anchor_weight, v)
     return _moves(case, theirs), _moves(case, case.answer(mechanism))
 
 
@@ -252,7 +254,7 @@ def inexact_learner() -> tuple[float, float]:
     classic = printed.classic_factor(EPSILON, DELTA)
     noise = printed.lemma_radius(case.regularity, 1, n) * classic
     summary, mechanism = case.anchored_at(stopped), Jackknife()
-    residual = float(np.linalg.norm(summary.gradient + stopped))  # alpha = 1
+    residual = float(np.linalg.norm(summary.smooth_gradient) / n)  # alpha = 1
     state = mechanism.update(mechanism.init(summary), case.removed)
     ours = mechanism.step(state)[1].theta
     radius = jackknife_radius(case.regularity, 1, n_samples=n, residual=residual)

@@ -35,11 +35,12 @@ DPI = 70
 DOCS = Path(__file__).parents[2] / "docs"
 INTRODUCTION = """# Results
 
-The paper's experiments, and a comparison of all ways to forget. `expunge bench all
---full` runs them, `python -m benchmarks.experiments.page` writes this page, and nobody
-types a figure. [How to run them](bench.md); [what the paper prints and what we
-do](paper.md). A machine may do other work at the same time: compare times within a line
-of a table, where they were taken one after another, not between lines.
+The paper's experiments, and a comparison of all ways to forget. `python -m
+benchmarks.experiments all --full` runs them, `python -m benchmarks.experiments.page`
+writes this page, and nobody types a figure. [How to run them](bench.md); [what the
+paper prints and what we do](paper.md). A machine may do other work at the same time:
+compare times within a line of a table, where they were taken one after another, not
+between lines.
 """
 
 

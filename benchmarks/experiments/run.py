@@ -14,7 +14,7 @@ from expunge.exceptions import MissingExtra
 from ..data import DataNotFound
 from ..report import Section, Target
 from . import html
-from .figures import SCHEMA, Json, Machine, Measured, from_json, to_csv, to_json
+from .figures import SCHEMA, Machine, Measured, from_json, to_csv, to_json
 from .pieces import measure, read_finished, write_whole
 from .plan import Bench, errata_piece, pieces
 from .plots import draw_plots, save_plots, svg
@@ -64,18 +64,6 @@ class Outcome:
     def targets(self) -> list[Target]:
         """All targets, reached or not."""
         return [target for section in self.sections for target in section.targets]
-
-    def to_json(self) -> Json:
-        """Return the outcome for machines."""
-        return {
-            "schema": SCHEMA,
-            "files": [str(path) for path in self.files],
-            "missing": list(self.missing),
-            "targets": [
-                {"name": item.name, "value": item.value, "reached": item.reached}
-                for item in self.targets
-            ],
-        }
 
 
 def run(request: Request, watch: OnNamedProgress) -> Outcome:

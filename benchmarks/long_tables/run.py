@@ -27,10 +27,10 @@ from expunge.core.objective import Objective
 from expunge.core.penalties import L2
 from expunge.core.sums import loss_gradient, loss_hessian
 from expunge.linear_model import LogisticRegression
-from expunge.linear_model.snapshots import snapshot_of
+from expunge.linear_model.base import snapshot_of
 from expunge.long import open_parquet
 from expunge.promise.budget import Budget
-from expunge.removal.summary import summarise
+from expunge.removal.retrain import summarise
 
 from ..report import Section, Table, Target, number
 from ..timing import progress
