@@ -17,11 +17,9 @@ from expunge import (
     LogisticRegression,
     Newton,
     Objective,
-    Polish,
-    Rescaled,
     Retrain,
     Rows,
-    Summary,
+    State,
     learn,
     verify,
 )
@@ -29,9 +27,7 @@ from expunge.removal import Mechanism
 
 MECHANISMS: dict[str, Mechanism] = {
     "jackknife": Jackknife(),
-    "rescaled": Rescaled(),
     "newton": Newton(),
-    "polish": Polish(),
     "retrain": Retrain(),
 }
 
@@ -51,11 +47,11 @@ def main() -> None:
     certify(X, y, forgotten)
 
 
-def compare(summary: Summary, rows: Rows, forgotten: np.ndarray) -> None:
+def compare(summary: State, rows: Rows, forgotten: np.ndarray) -> None:
     """Print how near each mechanism comes to the model that never saw them."""
     remaining = rows.without(forgotten)
-    target = learn(summary.objective, remaining).theta
-    moved = np.linalg.norm(target - summary.theta)
+    target = learn(summary.objective, remaining).anchor
+    moved = np.linalg.norm(target - summary.anchor)
     name = type(summary.objective.penalty).__name__
     print(f"\n{name}: forgetting them moves the model by {moved:.3g}")
     print(f"  {'mechanism':<10} {'distance to retraining':>23} {'time':>9}")

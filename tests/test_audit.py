@@ -56,8 +56,10 @@ from expunge.exceptions import InvalidInput
 from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget, delta_of, epsilon_of
 from expunge.promise.capacity import jackknife_radius, regularity_of
+from expunge.promise.floor import strong_convexity
 from expunge.promise.noise import SeededNoise
-from expunge.promise.radius import best_radius, strong_convexity, third_order_bound
+from expunge.promise.radius import best_radius, third_order_bound
+from expunge.promise.rounding import Rounding
 from expunge.removal import Draft, measure_gradient
 from tests.instances import labelled
 
@@ -123,7 +125,7 @@ def test_rank_one_is_refused_by_the_computed_residual() -> None:
     draft = measure_gradient(
         state, Draft(state.anchor + s, np.zeros(4)), remaining=case.remaining
     )
-    claimed = third_order_bound(state, s) / strong_convexity(state)
+    claimed = third_order_bound(Rounding(state), s) / strong_convexity(Rounding(state))
     radius = best_radius(state, draft, remaining=case.remaining).value
     assert radius > 10.0 * budget_for(claimed).radius_budget(4)
 

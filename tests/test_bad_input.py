@@ -17,22 +17,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import Column, LargeBinary, event, select, update
 
 from expunge.exceptions import ExpungeError, LedgerCorrupt, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.registry import Registry, Request
-from expunge.registry.storage import Store, tables
 from tests.postgres import Missing, Server
 from tests.registries import (
+    SEALED,
+    altered_ledger,
     by_name,
     data,
     data_without,
+    erase_log,
     estimator,
+    flip_bit,
+    full_database,
+    losing_lines,
     private_model_of,
     registry_at,
     require_consistent,
     retrained,
+    working,
 )
 from tests.stores import without_postgres
 
@@ -144,7 +149,7 @@ class TestFullDisk:
             rest = data_without("person 1")
             if stage == "complete":
                 registry.requests.accept([*asked, *others])
-            with full(registry._context.store):
+            with full_database(registry):
                 if stage == "accept":
                     said = refused(lambda: registry.requests.accept([*asked, *others]))
                 elif stage == "complete":
@@ -183,20 +188,6 @@ class TestFullDisk:
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         require_finished(folder)
-
-
-@contextmanager
-def full(store: Store) -> Iterator[None]:
-    """Let a SQLite file not grow."""
-
-    def limit(connection: Any, record: object) -> None:
-        connection.execute("PRAGMA max_page_count=1")  # SQLite: as many as there are
-
-    store.close()
-    event.listen(store.engine, "connect", limit)
-    yield
-    event.remove(store.engine, "connect", limit)
-    store.close()
 
 
 @contextmanager
@@ -332,39 +323,21 @@ class TestKeys:
         require_finished(folder, *(["person 5", "person 6"] * (fault == "older")))
 
 
-def flip(registry: Registry, column: Column[Any], place: int) -> None:
-    """Change one bit in every value of a column."""
-    table = column.table
-    keys = list(table.primary_key)
-    with registry._context.store.write() as connection:
-        for line in connection.execute(select(*keys, column).where(column.isnot(None))):
-            content = bytearray(line[-1])
-            content[place] ^= 1
-            here = [key == value for key, value in zip(keys, line, strict=False)]
-            change = update(table).where(*here).values({column: bytes(content)})
-            connection.execute(change)
-
-
 class TestDamage:
     @pytest.mark.parametrize("place", [0, 40, -1])
-    @pytest.mark.parametrize(
-        "column",
-        [tables.rows.c.sealed, tables.pages.c.sealed, tables.releases.c.content],
-        ids=["row", "page", "release"],
-    )
+    @pytest.mark.parametrize("what", SEALED)
     def test_of_a_value(
-        self, folder: Path, column: Column[Any], place: int, tmp_path: Path
+        self, folder: Path, what: str, place: int, tmp_path: Path
     ) -> None:
-        assert isinstance(column.type, LargeBinary)
         with Registry.open(folder) as registry:
-            flip(registry, column, place)
+            flip_bit(registry, what, place)
             said = refused(lambda: registry.forget([WHO], REQUEST))
             assert "backup" in said
-            if column.table is tables.releases:
+            if what == "release":
                 file = tmp_path / "model.safetensors"
                 refused(lambda: registry.models.ship("all", file))
                 assert not file.exists()
-            flip(registry, column, place)
+            flip_bit(registry, what, place)
         require_finished(folder)
 
     def test_of_a_checkpoint(self, folder: Path) -> None:
@@ -390,7 +363,7 @@ class TestDamage:
         content = path.read_bytes()
         with Registry.open(folder) as registry:
             registry.requests.accept([Request((WHO,), REQUEST)])
-            registry._context.store.erase_deleted()
+            erase_log(registry)
             content = path.read_bytes()
         altered = {
             "garbage": b"x" * len(content),
@@ -412,24 +385,15 @@ class TestDamage:
     @pytest.mark.parametrize("table", ["nodes", "metadata", "pages"])
     def test_of_lines_that_are_gone(self, folder: Path, table: str) -> None:
         with Registry.open(folder) as registry:
-            with registry._context.store.write() as connection:
-                lines = connection.execute(select(tables.schema.tables[table])).all()
-                connection.exec_driver_sql(f"DELETE FROM {table}")
-            refused(lambda: registry.forget([WHO], REQUEST))
-            with registry._context.store.write() as connection:
-                connection.exec_driver_sql(f"DELETE FROM {table}")
-                written = [{**line._mapping} for line in lines]
-                connection.execute(tables.schema.tables[table].insert(), written)
+            with losing_lines(registry, table):
+                refused(lambda: registry.forget([WHO], REQUEST))
         require_finished(folder)
 
     def test_of_the_ledger(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
-            with registry._context.store.write() as connection:
-                connection.exec_driver_sql("UPDATE entries SET text = 'x' || text")
-            with pytest.raises(LedgerCorrupt, match="altered"):
-                list(registry.ledger.entries())
-            with registry._context.store.write() as connection:
-                connection.exec_driver_sql("UPDATE entries SET text = substr(text, 2)")
+            with altered_ledger(registry):
+                with pytest.raises(LedgerCorrupt, match="altered"):
+                    list(registry.ledger.entries())
         require_finished(folder)
 
     def test_of_the_journal(self, folder: Path) -> None:
@@ -476,7 +440,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
             assert "can be reached" in refused(call)
         server.restart()
         registry.requests.accept([Request((WHO,), REQUEST)])
-        with registry._context.hold_lock(5.0):
+        with working(registry):
             server.kill()
             refused(registry.status)
             server.restart()

@@ -14,8 +14,8 @@ from expunge import Budget, LinearRegression, LogisticRegression, TunedClassifie
 from expunge.core.rows import BLOCK_ROWS, Rows
 from expunge.core.sums import column_sizes
 from expunge.exceptions import NotCertifiable
-from expunge.linear_model.parameters import blame_columns
-from expunge.linear_model.snapshots import private_model
+from expunge.linear_model.base import private_model
+from expunge.linear_model.rows import blame_columns
 from expunge.private_model.answers import retrain_answer
 
 BUDGET = Budget(sigma=0.1)
@@ -92,11 +92,11 @@ def test_a_removal_that_cannot_be_certified_says_nothing_of_the_rows() -> None:
     private = private_model(model)
     rows = private.remaining_rows()
     assert isinstance(rows, Rows) and blame_columns(model, rows)
-    agreement = replace(private.agreement, budget=BUDGET)
+    terms = replace(private.terms, budget=BUDGET)
     messages = set()
     for gone in ([0], [1, 2, 3], list(range(200))):
         with pytest.raises(NotCertifiable) as caught:
-            retrain_answer(agreement, rows.without(np.array(gone)), start=None)
+            retrain_answer(terms, rows.without(np.array(gone)), start=None)
         messages.add(str(caught.value))
     (constant,) = messages
     assert "blame" not in constant

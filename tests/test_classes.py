@@ -18,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 from expunge import (
+    Budget,
     HalfSquared,
     LinearRegression,
     LogisticRegression,
@@ -27,10 +28,12 @@ from expunge import (
     load,
     verify,
 )
+from expunge.core.rows import Rows
 from expunge.exceptions import EmptyClass, InvalidInput
+from expunge.linear_model.base import private_model
 from expunge.linear_model.fitting import read_shipped, ship
-from expunge.linear_model.snapshots import private_model
 from expunge.linear_model.tuned import TunedClassifier
+from expunge.private_model.training_rows import RowChange
 from expunge.promise.scope import CLASS_REFUSED
 from expunge.registry import Registry
 from tests.registries import private_model_of
@@ -108,7 +111,7 @@ def test_a_learnt_class_goes_with_its_last_row(model: Any) -> None:
     assert ours.certificate_.n_parameters == theta(ours).size
     assert ours.certificate_.n_subjects_removed == 1
     assert near(theta(ours), theta(theirs), ours.record_)
-    assert verify(ours.certificate_, ours.record_).stands
+    assert verify(ours.certificate_, ours.record_).valid
     np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
     assert ours.predict_proba(X).shape == (N_ROWS, 2)
     # And it goes on: by person, by content, to the last row of another class.
@@ -165,7 +168,7 @@ def test_a_declared_class_stays(model: Any) -> None:
     assert ours.certificate_.classes == "declared"
     assert CLASS_REFUSED not in ours.certificate_.not_covered
     assert near(theta(ours), theta(theirs), ours.record_)
-    assert verify(ours.certificate_, ours.record_).stands
+    assert verify(ours.certificate_, ours.record_).valid
 
 
 def test_a_declared_tuned_class_stays() -> None:
@@ -385,3 +388,32 @@ def test_weights_of_zero_do_not_make_a_class() -> None:
     ours.fit(X, y, subjects=people, sample_weight=weight)
     assert ours.classes_.tolist() == CLASSES
     assert ours.forget(["ada"]).classes_.tolist() == CLASSES[1:]
+
+
+def test_no_longer_row_comes_as_a_class_goes() -> None:
+    """The contract's row norm holds where the request is answered by a fit too."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 2))
+    X /= np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
+    y = np.where(np.arange(90) < 89, np.arange(90) % 2, 2)
+    model = LogisticRegression(
+        alpha=0.1, penalize_intercept=True, budget=Budget(sigma=1.0, row_norm=2.0)
+    ).fit(X, y)
+    private, gone = private_model(model), np.array([89])
+    kept = private.kept_rows()
+    assert isinstance(kept, Rows)
+    for length in (1.0, 50.0):
+        come = Rows(np.array([[length, 0.0, 1.0]]), np.zeros(1), np.ones(1))
+        change = RowChange(
+            removed=kept.take(gone),
+            gone=gone,
+            added=come,
+            n_subjects_removed=1,
+            n_subjects_added=1,
+        )
+        if length > 2.0:
+            with pytest.raises(InvalidInput, match="longer than the budget's row_norm"):
+                private.change(change)
+        else:
+            after = private.change(change)
+            assert after.labels is not None and len(after.labels.classes) == 2

@@ -20,7 +20,7 @@ from expunge import (
     ship,
 )
 from expunge.exceptions import InvalidInput
-from expunge.linear_model import base, snapshots
+from expunge.linear_model import base, tuned
 from expunge.linear_model.comparison import EVERYTHING
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=1.0)
@@ -84,7 +84,7 @@ def test_only_what_was_released_is_looked_at(
     def refuse(estimator: object) -> None:
         raise AssertionError("the private state was opened")
 
-    for module in (base, snapshots):
+    for module in (base, tuned):
         monkeypatch.setattr(module, "private_model", refuse)
     assert compare_releases(releases[0], releases[1], X, y) == expected
     copies = tuple(map(deepcopy, releases))

@@ -82,7 +82,7 @@ def test_influence_is_how_removal_moves_the_model(penalty: Penalty) -> None:
     assert (np.diff(sizes[order]) <= 0.0).all()
     for row in order[[0, 500, 1500]]:
         rest = given.train.without(np.array([row]))
-        move = minimise(given.objective, rest).theta - summary.theta
+        move = minimise(given.objective, rest).theta - summary.anchor
         assert distance(effects[row], move) < 0.02 * np.linalg.norm(move)
 
 

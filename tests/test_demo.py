@@ -18,10 +18,10 @@ import typer
 from typer.testing import CliRunner
 
 from expunge.cli.common import (
-    DOES_NOT_STAND,
     DONE,
     HEADING_WIDTH,
     NOT_INSTALLED,
+    NOT_VALID,
     WRONG_INPUT,
     CommandFailed,
     print_under,
@@ -173,7 +173,7 @@ class TestResult:
 
     def test_headings_come_in_order(self, run: Run) -> None:
         headings = list(dict.fromkeys(heading for heading, _ in run.said))
-        first = ["People", "Budget", "Plan", "Forgotten", "Retraining", "Accuracy"]
+        first = ["People", "Budget", "Forgotten", "Retraining", "Rows read", "Accuracy"]
         assert headings == [
             *first,
             "Time",
@@ -189,6 +189,15 @@ class TestResult:
         assert raw["batch"]["distance"] == run.result.batch.distance
         assert raw["certificate"]["n_subjects_removed"] == N_GONE
 
+    def test_first_look_is_counted(self, run: Run) -> None:
+        accepted = [step.decision == "accepted" for step in run.result.requests]
+        assert all(accepted)  # these few
+        told = values.describe_first_look(run.result.requests)
+        assert told.startswith(f"all {OPTIONS.n_alone} answers were found without")
+        looked = replace(run.result.requests[4], decision="accepted on rows")
+        steps = (*run.result.requests[:4], looked, *run.result.requests[5:])
+        assert values.describe_first_look(steps).startswith("4 people left before")
+
     def test_broken_promise_is_found(self, run: Run) -> None:
         batch = run.result.batch
         for worse in (replace(batch, distance=1.0), replace(batch, radius=1.0)):
@@ -203,10 +212,10 @@ class TestResult:
 
     def test_broken_file_is_found(self, run: Run) -> None:
         result = run.result
-        taken = tuple(replace(copy, stands=True) for copy in result.tampered)
+        taken = tuple(replace(copy, valid=True) for copy in result.tampered)
         for broken in (
             replace(result, n_receipts=N_GONE - 1),
-            replace(result, receipt=replace(result.receipt, stands=False)),
+            replace(result, receipt=replace(result.receipt, valid=False)),
             replace(result, tampered=taken),
         ):
             assert len(broken.find_failures()) == 1
@@ -297,10 +306,10 @@ class TestTree:
 
 
 class TestPublicFiles:
-    def test_genuine_ones_stand(self, run: Run) -> None:
+    def test_genuine_ones_are_valid(self, run: Run) -> None:
         pem = (run.folder / "public.pem").read_bytes()
-        assert check_receipt((run.folder / RECEIPT).read_bytes(), pem).stands
-        assert check_export((run.folder / EXPORT).read_bytes(), pem).stands
+        assert check_receipt((run.folder / RECEIPT).read_bytes(), pem).valid
+        assert check_export((run.folder / EXPORT).read_bytes(), pem).valid
 
     def test_forged_ones_are_refused(self, run: Run) -> None:
         pem = (run.folder / "public.pem").read_bytes()
@@ -360,6 +369,7 @@ class TestPage:
         sentences = [
             values.describe_distances(result),
             values.describe_accuracy(result),
+            values.describe_first_look(result.requests),
             result.receipt.says,
         ]
         sentences += [words[1:] for words in values.describe_times(result)]
@@ -379,7 +389,6 @@ class TestPage:
             values.format_ratio(times.alone, times.retraining),
             values.format_percent(last.accuracy),
         ]
-        figures += [str(one.with_rows) for one in result.plan.removals]
         for part in [*sentences, *figures]:
             assert part in text, part
 
@@ -474,7 +483,7 @@ class TestCommand:
     ) -> None:
         broken = replace(run.result, n_receipts=0)
         monkeypatch.setattr(demo_run, "run_demo", lambda *_, **__: broken)
-        assert DemoCommand(out=tmp_path).perform() == DOES_NOT_STAND
+        assert DemoCommand(out=tmp_path).perform() == NOT_VALID
 
     def test_folder_in_use_is_left_alone(self, tmp_path: Path) -> None:
         kept = tmp_path / "kept"
@@ -512,8 +521,8 @@ def test_lines_are_wrapped_beside_their_headings(
     assert first.startswith("Heading     word")
     assert rest
     assert all(line.startswith(" " * HEADING_WIDTH + "word") for line in rest)
-    for text in ("It stands. And more.", "It stands."):
-        assert values.cut_to_first_sentence(text) == "It stands"
+    for text in ("It is valid. And more.", "It is valid."):
+        assert values.cut_to_first_sentence(text) == "It is valid"
 
 
 def test_page_documents_every_option() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of the service has all that its pages can show, and stands."""
+"""The example of the service has all that its pages can show, and is valid."""
 
 from pathlib import Path
 
@@ -49,8 +49,8 @@ def test_all_of_it_stands(folder: Path) -> None:
     with Registry.open(folder / "registry") as registry:
         require_consistent(registry)
         export, keys = registry.ledger.export(), registry.keys.public_pem()
-        assert check_export(export, keys).stands
-        assert registry.access.check_trail().stands
+        assert check_export(export, keys).valid
+        assert registry.access.check_trail().valid
         days = [entry.day for entry in registry.ledger.entries()]
         assert len(set(days)) > 8
 

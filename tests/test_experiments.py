@@ -24,6 +24,7 @@ from benchmarks.comparison.measure import (
 from benchmarks.comparison.protocol import Problem, Promise, add_noise
 from benchmarks.comparison.schedule import Restarting, Schedule, schedule_of
 from benchmarks.data import DataNotFound, Dataset
+from benchmarks.experiments import __main__ as command
 from benchmarks.experiments import curves, html, openml, page, run, settings, tables
 from benchmarks.experiments.figures import (
     Figure,
@@ -507,3 +508,32 @@ def test_nothing_to_run_names_what_is_missing(
     asked = run.Request("warfarin", "quick", tmp_path, data_dir=tmp_path)
     with pytest.raises(DataNotFound, match=r"warfarin/warfarin\.csv"):
         run.run(asked, lambda name, done, total: None)
+
+
+class TestCommand:
+    def test_options_reach_the_experiments(self, tmp_path: Path) -> None:
+        place = str(tmp_path)
+        options = ["--no-resume", "--seed", "7", "--data-dir", place, "--out", place]
+        asked = command.parse(["svhn", *options])
+        assert asked == run.Request(
+            "svhn", "quick", tmp_path, tmp_path, 7, resume=False
+        )
+        full = command.parse(["all", "--full"])
+        assert full == run.Request("all", "full", command.RESULTS)
+        with pytest.raises(SystemExit):
+            command.parse(["cifar"])
+
+    def test_what_was_found_and_what_could_not_run_are_printed(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def outcome(request: run.Request, watch: object) -> run.Outcome:
+            table = Table(("setting", "asked"), [(request.word, request.scale)])
+            section = Section("Found", [table], [Target("RT / IJ", 5.0, low=10.0)])
+            return run.Outcome([section], ["svhn-dp: no torch"], [Path("report.html")])
+
+        monkeypatch.setattr(command, "run", outcome)
+        assert command.main(["mnist", "--full"]) == 1
+        shown = capsys.readouterr()
+        for part in ("mnist     full", "wrote report.html", "0 of 1 targets reached"):
+            assert part in shown.out
+        assert "not run: svhn-dp: no torch" in shown.err

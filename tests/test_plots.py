@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks import plot as benchmark_plot
@@ -16,11 +15,11 @@ from benchmarks.comparison.measure import PROMISED
 from benchmarks.experiments import plots as experiment_plots
 from benchmarks.experiments.figures import Spread
 from benchmarks.experiments.results import Line, Results
-from expunge import L2, Budget, HalfSquared, Logistic, Objective
+from expunge import Budget
 from expunge.demo import page
 from expunge.display.plots import end_at_one, make_figure, show_counts, show_shares
 from expunge.exceptions import MissingExtra
-from expunge.plan import PlanOptions, plan
+from expunge.plan import Advice, SigmaTrial
 
 pytest.importorskip("matplotlib")
 
@@ -101,17 +100,20 @@ def test_a_plot_without_matplotlib_names_the_extra(
         make_figure(1.0, 1.0)
 
 
-def test_axes_of_a_plan() -> None:
-    x = np.random.default_rng(0).normal(size=(12, 2))
-    x[:, 0] += 5.0 * np.sign(x[:, 0])
-    options = PlanOptions(public=True, draws=2)
-    for loss, checked in ((Logistic(), 2), (HalfSquared(), 1)):
-        objective = Objective(loss, L2(), 0.01)
-        rows = objective.rows(x / 10.0, np.sign(x[:, 0]))
-        report = plan(objective, rows, budget=Budget(sigma=0.05), options=options)
-        figure = report.plot()
-        assert sum(map(require_good_axes, figure.axes)) == checked
-        assert figure.axes[1].get_ylim()[1] <= 1.0
+def test_axes_of_advice() -> None:
+    trials = tuple(
+        SigmaTrial(sigma, score, score - 0.3, 60, (most, most // 2), most // 9)
+        for sigma, score, most in ((0.1, 0.99, 30), (1.0, 0.98, 99), (5.0, -2.0, 99))
+    )
+    for metric, checked in (("accuracy", 1), ("R2", 0)):
+        budget = Budget(sigma=1.0)
+        advice = Advice(budget, 0.01, 100, metric, 0.99, trials, 99, "person")
+        scores, leaving, _ = advice.plot().axes
+        assert require_good_axes(scores) == checked
+        assert scores.get_ylim()[1] <= 1.0
+        assert leaving.get_ylabel() == "people"
+        labels = shown_labels(leaving.yaxis)
+        assert len(labels) >= 2 and all(re.fullmatch(r"\d+", text) for text in labels)
 
 
 @dataclass(frozen=True)

@@ -125,9 +125,9 @@ def test_a_notebook_keeps_the_last_bar_alone(
 ) -> None:
     X, y, _ = people()
     TunedClassifier(alphas=[1e-2, 1e-3], folds=2, verbose=True).fit(X, y)
-    assert cell.shown == [DrawnBar("tuning 2 candidates", 6, 6)]
+    assert cell.shown == [DrawnBar("tuning 2 candidates", 4, 4)]
     assert cell.shown[0]._repr_html_() == (
-        '<div>tuning 2 candidates <progress value="6" max="6"></progress> 6/6</div>'
+        '<div>tuning 2 candidates <progress value="4" max="4"></progress> 4/4</div>'
     )
     assert capsys.readouterr() == ("", "")
     assert "<b>" not in DrawnBar("<b>", 0, 0)._repr_html_()

@@ -63,8 +63,7 @@ def violations(case: Removal, share: float, rng: np.random.Generator) -> list[st
     summary = case.anchored_at(stopped)
     residual = ROUNDING
     if case.objective.smooth:
-        pull = case.objective.quadratic_gradient(stopped)
-        residual += float(np.linalg.norm(summary.gradient + pull))
+        residual += float(np.linalg.norm(summary.smooth_gradient)) / len(case.rows)
     sizes = {"n_samples": len(case.rows), "residual": residual}
     bounds = {
         "drift": (drift_radius, stopped),

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..core.arrays import Matrix, Vector
-from ..core.blocks import SymmetricMatrix
+from ..core.linalg import Symmetric
 from ..core.objective import Objective, add_quadratic
 from ..core.rows import Rows
 from ..core.sums import loss_hessian
@@ -222,7 +222,7 @@ def attack_reconstruction(
     )
 
 
-def _hessian(objective: Objective, theta: Vector, *, known: Rows) -> SymmetricMatrix:
+def _hessian(objective: Objective, theta: Vector, *, known: Rows) -> Symmetric:
     """Return the Hessian of the objective's smooth part at theta on known rows."""
     total = loss_hessian(objective.loss, known, theta=theta)
     return add_quadratic(objective, total / known.total_weight)

@@ -220,7 +220,7 @@ class PublicFiles:
         for name, content in self.make_tampered().items():
             verdict = self.check(name, content)
             copies.append(
-                TamperedCopy(name, CHANGES[name], verdict.stands, verdict.says)
+                TamperedCopy(name, CHANGES[name], verdict.valid, verdict.says)
             )
         return tuple(copies)
 

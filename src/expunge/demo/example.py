@@ -36,10 +36,14 @@ SMALL_BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=0.3, row_norm=ROW_NORM, rel
 SENDER = "consent desk"
 DESKS = {SENDER: "request", "operator": "operate", "auditor": "audit"}
 HELD_FOR = timedelta(days=365)
+WINDOW = 60  # seconds, as with serve --demo
 
 
 def prepare_example(
-    folder: Path, announce: Callable[[str], None] = lambda text: None
+    folder: Path,
+    announce: Callable[[str], None] = lambda text: None,
+    *,
+    window: int = WINDOW,
 ) -> Path:
     """Return the registry in a folder, made on the first call, with a new request.
 
@@ -49,12 +53,14 @@ def prepare_example(
         New, empty, or from an earlier call.
     announce
         Called with a remark before what takes a while.
+    window
+        The length in seconds of the window that the new request falls into.
     """
     found = folder / REGISTRY
     if not found.exists():
         _write_example(folder, announce)
     with Registry.open(found) as registry:
-        send_next(registry)
+        send_next(registry, window)
     return found
 
 
@@ -73,12 +79,13 @@ def _write_example(folder: Path, announce: Callable[[str], None]) -> None:
         raise
 
 
-def send_next(registry: Registry) -> None:
+def send_next(registry: Registry, window: int = WINDOW) -> None:
     """Send a request about a patient of the first model who is still in it."""
     held = registry.requests.find_models(load_patients().ids)
     there = [one for one, models in held.items() if FIRST in models]
     chosen = there[shuffle("next", len(there))[0]]
-    registry.requests.accept([Request((chosen,), sender=SENDER)], strangers=True)
+    asked = Request((chosen,), sender=SENDER, window=window)
+    registry.requests.accept([asked], strangers=True)
 
 
 @dataclass(frozen=True, slots=True)

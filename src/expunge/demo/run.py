@@ -18,8 +18,6 @@ from ..display.progress import OnProgress
 from ..ledger import Receipt, check_receipt
 from ..ledger.ledger import hash_entry
 from ..linear_model import LogisticRegression
-from ..plan import PlanOptions
-from ..plan.report import WORDS
 from ..promise.budget import Budget
 from ..registry import Registry, Request
 from . import values
@@ -29,8 +27,6 @@ from .values import (
     DemoResult,
     DemoSetup,
     Machine,
-    PlannedRemovals,
-    PlanSummary,
     ReleaseFile,
     Stage,
     Step,
@@ -89,8 +85,6 @@ def run_demo(folder: Path, options: DemoOptions, *, output: DemoOutput) -> DemoR
         output.say("People", values.describe_people(setup))
         (model,) = registry.status().models
         output.say("Budget", values.describe_budget(model.certificate))
-        plan = summarise_plan(registry)
-        output.say("Plan", values.describe_plan(plan))
         with output.progress("forgetting") as report:
             one_by_one = _forget_one_by_one(
                 state, asking, n_alone=options.n_alone, report=report
@@ -102,7 +96,6 @@ def run_demo(folder: Path, options: DemoOptions, *, output: DemoOutput) -> DemoR
         (model,) = registry.status().models
         result = DemoResult(
             setup=setup,
-            plan=plan,
             certificate=model.certificate,
             steps=one_by_one.steps,
             batch=state.measure(),
@@ -167,27 +160,6 @@ def fit_model(registry: Registry, patients: Patients) -> DemoState:
     seconds = perf_counter() - clock
     replay = ReplayCheck.start(patients, alpha=ALPHA, budget=BUDGET)
     return DemoState(registry, replay, seconds)
-
-
-def summarise_plan(registry: Registry) -> PlanSummary:
-    """Plan removals on the rows in the registry, and return the main figures."""
-    # The page says it in a sentence; nothing is chosen from the plan.
-    report = registry.models.plan(MODEL, PlanOptions(silent=True))
-    scores = {scored.sigma: scored.score for scored in report.noised}
-    return PlanSummary(
-        removals=tuple(
-            PlannedRemovals(
-                f"{reach.kind} ({WORDS[reach.order]})",
-                reach.without_rows,
-                reach.with_rows,
-                reach.then,
-            )
-            for reach in report.limits
-        ),
-        allowed_radius=report.allowed,
-        noise_free_accuracy=report.noise_free.score,
-        released_accuracy=scores[report.budget.sigma],
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +246,10 @@ def write_release(registry: Registry, folder: Path) -> ReleaseFile:
 
 
 def count_receipts(registry: Registry, requests: Sequence[str]) -> int:
-    """Return how many of these requests have a receipt that stands."""
+    """Return how many of these requests have a valid receipt."""
     pem = registry.keys.public_pem()
     receipts = (registry.requests.receipt(request) for request in requests)
-    return sum(check_receipt(text or "", pem).stands for text in receipts)
+    return sum(check_receipt(text or "", pem).valid for text in receipts)
 
 
 def collect_public_files(registry: Registry, answered: AnsweredRequests) -> PublicFiles:
@@ -296,7 +268,7 @@ def read_receipt(public: PublicFiles) -> CheckedReceipt:
     """Check the receipt with only the public key."""
     verdict = check_receipt(public.receipt, public.public_pem)
     return CheckedReceipt(
-        stands=verdict.stands,
+        valid=verdict.valid,
         findings=verdict.findings,
         says=verdict.says.partition(NOT_COVERED)[0],
         not_covered=verdict.not_covered,

@@ -131,26 +131,6 @@ class DemoSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRemovals:
-    """How many removals of one kind the plan allows, and what happens next."""
-
-    kind: str
-    without_rows: int
-    with_rows: int
-    then: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlanSummary:
-    """The plan in short: how many people may leave, and what the noise costs."""
-
-    removals: tuple[PlannedRemovals, ...]
-    allowed_radius: float
-    noise_free_accuracy: float
-    released_accuracy: float
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """The model after one answer of the registry, compared with retraining.
 
@@ -195,7 +175,7 @@ class Stage:
 class CheckedReceipt:
     """A receipt as someone with only the public key reads it."""
 
-    stands: bool
+    valid: bool
     findings: tuple[str, ...]
     says: str
     not_covered: tuple[str, ...]
@@ -208,7 +188,7 @@ class TamperedCopy:
 
     name: str
     change: str
-    stands: bool
+    valid: bool
     says: str
 
 
@@ -250,8 +230,8 @@ class DemoResult:
 
     Parameters
     ----------
-    setup, plan
-        Data and model, and the plan.
+    setup
+        Data and model.
     certificate
         Certificate of the last release, which states the budget.
     steps
@@ -265,13 +245,12 @@ class DemoResult:
     tree
         The end of the ledger, with the proof in the receipt.
     n_entries, n_receipts
-        Entries in the ledger, and how many requests have a receipt that stands.
+        Entries in the ledger, and how many requests have a valid receipt.
     machine, seconds
         The machine, and how long the run took.
     """
 
     setup: DemoSetup
-    plan: PlanSummary
     certificate: Certificate
     steps: tuple[Step, ...]
     batch: Step
@@ -328,10 +307,10 @@ class DemoResult:
             "a radius exceeds the budget": any(
                 step.radius + tau > self.radius_budget for step in answers
             ),
-            "a request has no receipt that stands": not self.receipt.stands
+            "a request has no valid receipt": not self.receipt.valid
             or self.n_receipts < self.batch.n_forgotten,
             "a tampered file was accepted as genuine": any(
-                copy.stands for copy in self.tampered
+                copy.valid for copy in self.tampered
             ),
         }
         return tuple(failure for failure, failed in checks.items() if failed)
@@ -393,17 +372,6 @@ def describe_budget(certificate: Certificate) -> str:
     )
 
 
-def describe_plan(plan: PlanSummary) -> str:
-    """Return how many people may leave, in short."""
-    counts = "; ".join(
-        f"{one.kind} {one.without_rows} and {one.with_rows}" for one in plan.removals
-    )
-    return (
-        "how many people may leave before the registry reads the remaining rows, and "
-        f"before it moves the model towards retraining. {counts}"
-    )
-
-
 def describe_distances(result: DemoResult) -> str:
     """Return how close to retraining every release was."""
     answers, budget = result.answers, result.radius_budget
@@ -439,6 +407,17 @@ def describe_times(result: DemoResult) -> tuple[str, ...]:
     )
 
 
+def describe_first_look(requests: Sequence[Step]) -> str:
+    """Return how many people left before an answer had to read the remaining rows."""
+    for n_left, step in enumerate(requests):
+        if step.decision != "accepted":
+            return (
+                f"{n_left} people left before an answer had to read the rows that "
+                "stay, where a model that keeps none must refuse"
+            )
+    return f"all {len(requests)} answers were found without reading the rows that stay"
+
+
 def describe_decisions(steps: Sequence[Step]) -> str:
     """Return what the registry did to stay within the budget, and how often."""
     made = [step.decision for step in steps]
@@ -460,12 +439,13 @@ def summarise(result: DemoResult) -> list[tuple[str, str]]:
             f"{len(result.requests)} people one by one and {result.n_batch} in a batch",
         ),
         ("Retraining", f"the model is {describe_distances(result)}"),
+        ("Rows read", describe_first_look(result.requests)),
         ("Accuracy", describe_accuracy(result)),
         *(("Time", sentence) for sentence in describe_times(result)),
         ("Release", f"release {released.number} was written to {released.name}"),
         (
             "Receipts",
-            f"{result.n_receipts} of {result.batch.n_forgotten} stand, checked with "
+            f"{result.n_receipts} of {result.batch.n_forgotten} valid, checked with "
             "only the public key. One of them: "
             f"{cut_to_first_sentence(receipt.says)}",
         ),

@@ -13,7 +13,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.losses import Loss
 from ..exceptions import InvalidInput, Unsupported, needing
+from ..preprocessing.features import FittedPreprocessing
 from ..private_model.snapshot import PublicModel
 from .onnx_features import Constants, Step, encode_steps, round_numbers
 
@@ -89,7 +91,12 @@ def _outline(public: PublicModel, onnx: Any, *, kind: np.dtype[Any]) -> Outline:
     steps: list[Step] = []
     constants: Constants = {}
     if public.preprocessing is not None:
-        fitted: Any = public.preprocessing
+        fitted = public.preprocessing
+        if not isinstance(fitted, FittedPreprocessing):
+            raise Unsupported(
+                "ONNX knows no map of rows of one's own; ship the model as "
+                ".safetensors, or encode the rows before they reach the graph"
+            )
         encoded = encode_steps(fitted, onnx, kind=kind)
         inputs = {place: (*user, 1) for place, user in encoded.inputs.items()}
         steps, constants = [*encoded.steps], {**encoded.constants}
@@ -108,6 +115,12 @@ def _outline(public: PublicModel, onnx: Any, *, kind: np.dtype[Any]) -> Outline:
     ]
     shapes: dict[str, list[int | None]] = {}
     if public.classes is None:
+        loss = public.parameters["loss"]
+        if isinstance(loss, Loss) and not loss.has_identity_link:
+            raise Unsupported(
+                f"predictions of {type(loss).__name__} are not the predictors, and "
+                "ONNX has no operator for them; ship the model as .safetensors"
+            )
         one = public.n_targets is None
         steps.append(_squeeze_eta("predictions") if one else _copy_eta("predictions"))
         shapes["predictions"] = [None] if one else [None, len(coef)]
