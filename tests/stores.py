@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 from expunge.registry import Registry
 from expunge.registry.storage import (
     Store,
+    create_tables,
     people_table,
     postgresql_engine,
     sqlite_engine,
-    upgrade_tables,
 )
 from tests.postgres import Missing, Server, lent_database
 from tests.registries import registry_at
@@ -147,7 +147,7 @@ def empty(tmp_path: Path, registry_url: str | None) -> Iterator[Store]:
 @pytest.fixture
 def store(empty: Store) -> Store:
     """Lend a store with its tables."""
-    upgrade_tables(empty)
+    create_tables(empty)
     return empty
 
 

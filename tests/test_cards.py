@@ -203,7 +203,7 @@ def test_a_private_value_says_only_that_it_is_private(model: Any) -> None:
 def private_types(kind: type[Private] = Private) -> set[type[Private]]:
     """Return every private type of the package."""
     for module in pkgutil.walk_packages(expunge.__path__, "expunge."):
-        if not module.name.endswith("__main__") and ".migrations." not in module.name:
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     found, waiting = set(), [kind]
     while waiting:

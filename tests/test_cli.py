@@ -179,7 +179,7 @@ class TestExitCodes:
             (exceptions.UnknownSubject(""), 7),
             (exceptions.UnknownRequest(""), 7),
             (exceptions.StoreFailed(""), 8),
-            (exceptions.OlderSchema(""), 8),
+            (exceptions.OtherSchema(""), 8),
             (exceptions.NeedsRestore(""), 8),
             (exceptions.LedgerCorrupt(""), 8),
             (UnusableKey(""), 8),

@@ -12,6 +12,7 @@ import pytest
 from expunge.cli.common import (
     DATA_MISSING,
     DONE,
+    STORE_FAILED,
     WRONG_INPUT,
 )
 from expunge.cli.estimators import EstimatorOptions, ModelKind
@@ -21,7 +22,7 @@ from expunge.tables import Schema
 from expunge.tables.training import guess_task
 from tests.calling import N_PEOPLE, call, copied, make_registry, person, whole
 from tests.cli_page import PAGE as MANUAL
-from tests.registries import make_older
+from tests.registries import set_schema
 
 REQUEST = "0123456789abcdef" * 2
 
@@ -98,13 +99,13 @@ class TestInit:
         assert again == {**made, "change": "none"}
         assert whole(folder) == before
 
-    def test_upgrade_is_said(self, folder: Path) -> None:
+    def test_tables_of_another_version_are_refused(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
-            make_older(registry, "0001")
-        done = call("init")
-        assert done.code == DONE
-        assert done.out == f"the tables of {folder} are upgraded\n"
-        assert call("status").code == DONE
+            set_schema(registry, "0")
+        for command in ("init", "status"):
+            done = call(command)
+            assert done.code == STORE_FAILED
+            assert "tables of version 0" in done.err
 
     @pytest.mark.parametrize(
         "options",

@@ -22,13 +22,11 @@ from tests.registries import (
     empty_releases,
     estimator,
     has_keys,
-    make_older,
     open_state,
     put_back,
     registry_at,
     releases_of,
     require_consistent,
-    upgrade,
 )
 
 ONE = "a" * 32
@@ -238,11 +236,3 @@ class TestBackups:
             require_removed(registry, folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:
             require_removed(registry, folder)
-
-
-def test_an_older_registry_is_brought_up_to_date(folder: Path) -> None:
-    with Registry.open(folder) as registry:
-        make_older(registry, "0001")
-        upgrade(registry)
-        registry.models.remove("half")
-        require_removed(registry, folder)

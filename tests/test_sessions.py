@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, text
 
 from expunge.exceptions import StoreFailed
-from expunge.registry.storage import Store, upgrade_tables
+from expunge.registry.storage import Store, create_tables
 from expunge.registry.storage.tables import read_metadata, write_metadata
 from tests.stores import store_at
 
@@ -74,7 +74,7 @@ def test_a_held_session_follows_a_database_that_was_replaced(tmp_path: Path) -> 
         folder = tmp_path / name
         folder.mkdir()
         store = store_at(folder, None)
-        upgrade_tables(store)
+        create_tables(store)
         with store.write() as connection:
             write_metadata(connection, "file", value=name)
         store.erase_deleted()
@@ -91,7 +91,7 @@ def test_nothing_is_written_after_a_held_session_ended(
     tmp_path: Path, database_url: str
 ) -> None:
     store, other = store_at(tmp_path, database_url), store_at(tmp_path, database_url)
-    upgrade_tables(store)
+    create_tables(store)
     end = text(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -157,7 +157,7 @@ class JournalDamaged(StoreFailed):
     """The journal is missing, cut short or altered; nothing was done."""
 
 
-class OlderSchema(ExpungeError, RuntimeError):
+class OtherSchema(ExpungeError, RuntimeError):
     """The store was made by another version of expunge; nothing was read."""
 
 

@@ -41,6 +41,7 @@ from .enemies import (
     marked_like,
     overlooked_request,
     rename_in_journal,
+    set_schema,
 )
 from .examples import (
     A_REQUEST,
@@ -66,12 +67,6 @@ from .examples import (
     retrained,
     rows_of,
     stages_of,
-)
-from .older import (
-    VERSIONS,
-    make_older,
-    set_schema,
-    upgrade,
 )
 from .points import (
     POINTS,
@@ -195,7 +190,6 @@ __all__ = [
     "RESTRICTED",
     "SEALED",
     "SECOND",
-    "VERSIONS",
     "Apart",
     "Crash",
     "Dump",
@@ -270,7 +264,6 @@ __all__ = [
     "lose_sessions",
     "losing_lines",
     "make_key_of_new_rows",
-    "make_older",
     "marked_like",
     "models_changed",
     "n_releases",
@@ -324,7 +317,6 @@ __all__ = [
     "traces_of_rows",
     "unnamed_in_journal",
     "unseal",
-    "upgrade",
     "where",
     "without_fences",
     "work_without_lock",

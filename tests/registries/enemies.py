@@ -15,6 +15,7 @@ from expunge.registry.answering import changes
 from expunge.registry.context import Context
 from expunge.registry.recovery import restore
 from expunge.registry.storage import Journal, tables
+from expunge.registry.storage.tables import SCHEMA, write_metadata
 
 from .stored import tags_of
 
@@ -46,7 +47,7 @@ HARMS = {
     ),
     "no pages of keys": "DELETE FROM pages",
     "a request without a name": "UPDATE requests SET id = CAST(x'ff' AS TEXT)",
-    "tables of another time": "UPDATE alembic_version SET version_num = '0000'",
+    "tables of another time": "UPDATE metadata SET value = '0' WHERE name = 'schema'",
 }
 
 
@@ -62,6 +63,12 @@ def flip_bit(registry: Registry, what: str, place: int) -> None:
             here = [key == value for key, value in zip(keys, line, strict=False)]
             change = update(table).where(*here).values({column: bytes(content)})
             connection.execute(change)
+
+
+def set_schema(registry: Registry, version: str) -> None:
+    """Let a database say that its tables are of another version."""
+    with registry._context.store.write() as connection:
+        write_metadata(connection, SCHEMA, value=version)
 
 
 def harm(folder: Path, how: str) -> None:

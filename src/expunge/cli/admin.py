@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..exceptions import InvalidInput, NoRegistry, OlderSchema
+from ..exceptions import InvalidInput, NoRegistry
 from .common import (
     DONE,
     LOST,
@@ -40,7 +40,7 @@ BACKUP_ADVICE = (
 
 @dataclass(frozen=True)
 class InitCommand(RegistryOptions):
-    """Create a registry, or upgrade an older one.
+    """Create a registry.
 
     A registry keeps models, requests and the ledger, either in SQLite inside its folder
     or in PostgreSQL. Keys are created on first use and stay in the folder.
@@ -90,23 +90,17 @@ class InitCommand(RegistryOptions):
         elif done == "created":
             self._print_parts(status.store)
         else:
-            changed = {
-                "upgraded": f"the tables of {folder} are upgraded",
-                "none": f"{folder} is a registry already; nothing was changed",
-            }
-            print_text(changed[done])
+            print_text(f"{folder} is a registry already; nothing was changed")
             print_note("--regime and --backup-days count only when one is created")
         return DONE
 
     def _find_change(self) -> str:
-        """Return what there is to do: "created", "upgraded" or "none"."""
+        """Return what there is to do: "created" or "none"."""
         try:
             with self.open_registry():
                 return "none"
         except NoRegistry:
             return "created"
-        except OlderSchema:
-            return "upgraded"
 
     def _print_parts(self, store: str) -> None:
         """Print where everything is, and what to back up."""

@@ -162,7 +162,7 @@ def expunge(
 
 # Every command, with the first sentence of its help, which ``expunge --help`` shows.
 COMMANDS = {
-    "init": "Create a registry, or upgrade an older one.",
+    "init": "Create a registry.",
     "advise": "Say which sigma to take, and how many people may leave.",
     "fit": "Fit a model to a table, and keep it so that it can forget.",
     "add": "Add the rows of a table to a model, and release it.",

@@ -96,7 +96,7 @@ CODES: Mapping[str, int] = MappingProxyType(
         "UnknownSubject": UNKNOWN,
         "UnknownRequest": UNKNOWN,
         "OSError": STORE_FAILED,
-        "OlderSchema": STORE_FAILED,
+        "OtherSchema": STORE_FAILED,
         "NeedsRestore": STORE_FAILED,
         "StoreFailed": STORE_FAILED,
         "LedgerCorrupt": STORE_FAILED,

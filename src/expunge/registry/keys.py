@@ -38,10 +38,10 @@ from .storage import ledger_table
 from .storage.engine import translate_errors
 from .storage.ledger_table import LedgerBatch
 from .storage.tables import (
+    has_tables,
     overtaken_error,
     read_mark,
     read_metadata,
-    schema_version,
     write_metadata,
 )
 from .storage.vault import KEY_BYTES, new_key
@@ -78,7 +78,7 @@ def require_unused_keys(context: Context) -> None:
     A registry that a crash left half made has keys, and no model yet.
     """
     with context.store.read() as connection:
-        begins = schema_version(connection) is None
+        begins = not has_tables(connection)
     if begins and not context.checkpoints.vault.is_empty():
         raise NeedsRestore(
             f"{context.paths.vault} holds keys of models: a registry was in use here, "

@@ -33,25 +33,23 @@ from .context import (
 )
 from .keys import (
     create_first_keys,
-    open_outbox_key,
     require_unused_keys,
     tidy_keys,
     write_tag_key_ids,
 )
 from .recovery.replay import require_current_store, rewrite_journal
 from .storage import (
+    create_tables,
     hold_worker_lock,
     ledger_table,
-    require_current_schema,
     require_tables,
-    upgrade_tables,
 )
 from .storage.engine import translate_errors
 from .storage.tables import read_metadata, write_metadata
 
 
 def create_context(paths: Paths, settings: Settings) -> Context:
-    """Return a new registry, or one that exists with its tables up to date."""
+    """Return a new registry, or the one that is there."""
     require_safe_folder(paths)
     try:
         existing = read_settings(paths)
@@ -62,15 +60,7 @@ def create_context(paths: Paths, settings: Settings) -> Context:
             f"{paths.folder} holds a registry on another database; open it, or make "
             "this one elsewhere"
         )
-    _require_database(paths, existing)
-    context = Context.in_folder(paths, existing)
-    with context.close_on_error():
-        require_tables(context.store)
-        upgrade_tables(context.store)
-        _require_same_registry(context)
-        require_current_store(context)
-        open_outbox_key(paths)  # older registries have none
-    return context
+    return open_context(paths)
 
 
 def _create_new(paths: Paths, settings: Settings) -> Context:
@@ -84,7 +74,7 @@ def _create_new(paths: Paths, settings: Settings) -> Context:
                 write_new_file(paths.database, b"")  # for its owner alone
         context.checkpoints.create()
         require_unused_keys(context)
-        upgrade_tables(context.store)
+        create_tables(context.store)
         with context.hold_lock(WAIT), translate_errors():
             with context.write_in_turn() as connection:
                 _write_first_key(connection, key.public.raw.hex())
@@ -121,7 +111,7 @@ def open_unchecked(paths: Paths) -> Context:
     _require_database(paths, settings)
     context = Context.in_folder(paths, settings)
     with context.close_on_error():
-        require_current_schema(context.store)
+        require_tables(context.store)
         _require_same_registry(context)
     return context
 

@@ -380,15 +380,12 @@ def request_line(
 
 def insert_accepted(connection: Connection, lines: Sequence[dict[str, Any]]) -> None:
     """Write requests to the store as the journal holds them."""
-    # Older journals do not say who sent a request.
-    known = [{"sender": ""} | line for line in lines]
     accepted = [
         {"stage": requests_table.ACCEPTED, **{name: line[name] for name in ASKED}}
-        for line in known
+        for line in lines
     ]
     tags = [(line["id"], tag) for line in lines for tag in line["tags"]]
-    # Nor do they have the tags of loosest forms.
-    near = [(line["id"], tag) for line in lines for tag in line.get("near", ())]
+    near = [(line["id"], tag) for line in lines for tag in line["near"]]
     with together(connection):
         requests_table.insert_requests(connection, accepted, tags=tags, near=near)
 

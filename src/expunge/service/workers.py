@@ -34,7 +34,7 @@ from ..exceptions import (
     ExpungeError,
     InvalidInput,
     LedgerCorrupt,
-    OlderSchema,
+    OtherSchema,
 )
 from ..registry import Registry
 from ..registry.answering.worker import OF_THE_STORE
@@ -285,7 +285,7 @@ class Applier(BackgroundThread):
         started = monotonic()
         try:
             self._registry.requests.apply(before=before)
-        except (*OF_THE_STORE, LedgerCorrupt, OlderSchema):
+        except (*OF_THE_STORE, LedgerCorrupt, OtherSchema):
             raise
         except ExpungeError as error:
             log_waiting(error)  # one request could not be applied, and all others were

@@ -188,8 +188,8 @@ def read_forgotten_tags(
         done = [one for one in line.get("receipts", ()) if one not in refused]
         n_unnamed += sum(request not in named for request in done)
         for one in (one for request in done for one in named.get(request, ())):
-            right, theirs = one["right"], [*one["tags"], *one.get("near", ())]
-            near.update(one.get("near", ()))
+            right, theirs = one["right"], [*one["tags"], *one["near"]]
+            near.update(one["near"])
             n_unchecked += right in rights and "near" not in one
             if right == "restrict":
                 restricted.update(theirs)

@@ -28,7 +28,6 @@ from ..storage import (
     releases_table,
     require_tables,
     sqlite_engine,
-    upgrade_tables,
 )
 from ..storage.aside_table import model_of
 from ..storage.engine import closed_to_others
@@ -58,14 +57,13 @@ def _database_files(context: Context) -> list[str]:
 
 @contextmanager
 def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
-    """Give the context as it will be with the backup's database, tables up to date.
+    """Give the context as it will be with the backup's database.
 
     A SQLite file is copied beside the registry's own, with the content of its log: the
     backup itself may be read-only.
     """
     if context.settings.url is not None:
         require_tables(context.store)
-        upgrade_tables(context.store)
         yield context
         return
     copy = _copy_path(context.paths)
@@ -78,7 +76,7 @@ def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
             if original.exists():
                 write_new_file(copy.with_name(copy.name + end), original.read_bytes())
         with closing(Store(sqlite_engine(copy))) as store:
-            upgrade_tables(store)
+            require_tables(store)
             store.erase_deleted(WAIT)
             yield replace(context, store=store)
     except BaseException:

@@ -70,9 +70,9 @@ from ..storage.marks import Mark
 from ..storage.requests_table import Answered
 from ..storage.tables import (
     MARK,
+    has_tables,
     overtaken_error,
     read_mark,
-    schema_version,
     write_metadata,
 )
 from .backup import (
@@ -104,7 +104,7 @@ def read_last_known(context: Context) -> LastKnown:
         return LastKnown()
     try:
         with context.store.read() as connection:
-            if schema_version(connection) is None:
+            if not has_tables(connection):
                 return LastKnown()
             return LastKnown(
                 (read_mark(connection),), ledger_table.read_last_head(connection)

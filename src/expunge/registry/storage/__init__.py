@@ -9,7 +9,7 @@ bytes, numbers and strings; their meaning is the registry's business.
 from .engine import Store, postgresql_engine, sqlite_engine
 from .journal import Journal
 from .lock import hold_worker_lock
-from .tables import require_current_schema, require_tables, upgrade_tables
+from .tables import create_tables, require_tables
 from .vault import Checkpoints, Vault
 
 __all__ = [
@@ -17,10 +17,9 @@ __all__ = [
     "Journal",
     "Store",
     "Vault",
+    "create_tables",
     "hold_worker_lock",
     "postgresql_engine",
-    "require_current_schema",
     "require_tables",
     "sqlite_engine",
-    "upgrade_tables",
 ]

@@ -6,14 +6,10 @@ and the ids that aliases lead to are sealed before they come here. The parameter
 superseded release are erased and its certificate stays. Entries of the ledger are never
 changed.
 
-Versions of the schema are Alembic's. One query tells whether a store has the newest;
-Alembic is imported only to bring it there, with all missing steps in one transaction.
-
-The table ``metadata`` holds single values by name. One of them is the turn, which tells
-a worker that it was overtaken by another; one is the newest mark of the journal.
+The table ``metadata`` holds single values by name. One of them is the version of the
+tables: a store of another version is refused. One is the turn, which tells a worker
+that it was overtaken by another; one is the newest mark of the journal.
 """
-
-from pathlib import Path
 
 from sqlalchemy import (
     BigInteger,
@@ -38,16 +34,14 @@ from sqlalchemy import (
 from ...exceptions import (
     Busy,
     NeedsRestore,
-    OlderSchema,
+    OtherSchema,
     StoreFailed,
-    needing,
 )
 from .engine import Store, write_exactly
 from .marks import Mark
 
-NEWEST = "0007"
-MIGRATIONS = Path(__file__).parent / "migrations"
-TURN, MARK = "turn", "journal mark"
+VERSION = "1"
+SCHEMA, TURN, MARK = "schema", "turn", "journal mark"
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_name)s",
     "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -303,36 +297,32 @@ metadata = Table(
 )
 
 
-def schema_version(connection: Connection) -> str | None:
-    """Return the version of the tables; None if there are none."""
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    found = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return None if found is None else str(found)
+def create_tables(store: Store) -> None:
+    """Make the tables in a store that has none; refuse those of another version."""
+    store.require_writable()
+    with store.write() as connection:
+        if not has_tables(connection):
+            schema.create_all(connection)
+            write_metadata(connection, SCHEMA, value=VERSION)
+    require_tables(store)
 
 
-def require_current_schema(store: Store) -> None:
-    """Refuse a store whose tables are not of the newest version."""
-    found = require_tables(store)
-    if found != NEWEST:
-        raise OlderSchema(
-            f"the store has schema {found} and this expunge needs {NEWEST}; back it "
-            "up, then run expunge init once to bring it up to date"
-        )
-
-
-def require_tables(store: Store) -> str:
-    """Return the version of the tables; refuse a store without any, or a newer one."""
+def require_tables(store: Store) -> None:
+    """Refuse a store without tables, or with those of another version."""
     with store.read() as connection:
-        found = schema_version(connection)
-    if found is None:
+        found = has_tables(connection) and read_metadata(connection, SCHEMA)
+    if found is False:
         raise NeedsRestore(_empty_message(store))
-    if found > NEWEST:
-        raise OlderSchema(
-            f"the store has schema {found} and this expunge knows {NEWEST}: a newer "
-            "version made it; upgrade expunge"
+    if found != VERSION:
+        raise OtherSchema(
+            f"the store has tables of version {found or 0} and this expunge needs "
+            f"{VERSION}: use the expunge that made it, or make a new registry"
         )
-    return found
+
+
+def has_tables(connection: Connection) -> bool:
+    """Return whether a store has tables of any version."""
+    return inspect(connection).has_table(metadata.name)
 
 
 def _empty_message(store: Store) -> str:
@@ -348,26 +338,6 @@ def _empty_message(store: Store) -> str:
         "empty, though the registry was in use; check that the URL in registry.json is "
         "right, or put the database back from its dump and run expunge restore BACKUP"
     )
-
-
-def upgrade_tables(store: Store) -> None:
-    """Bring the tables to the newest version, if they do not have it."""
-    store.require_writable()
-    with store.read() as connection:
-        if schema_version(connection) == NEWEST:
-            return
-    with needing("registry,files", "a registry"):
-        from alembic.migration import MigrationContext  # only when a migration is due
-        from alembic.operations import Operations
-        from alembic.script import ScriptDirectory
-    script = ScriptDirectory(str(MIGRATIONS))
-    with store.write() as connection:
-        migration = MigrationContext.configure(connection)
-        present = migration.get_current_revision() or "base"
-        with Operations.context(migration):
-            for revision in reversed(list(script.iterate_revisions("head", present))):
-                revision.module.upgrade()
-        migration.stamp(script, "head")
 
 
 _VALUE = select(metadata.c.value).where(metadata.c.name == bindparam("name"))
