@@ -114,6 +114,15 @@ def test_a_request_goes_from_pending_to_completed(
     assert said["received_time"].endswith(":00Z")  # the window's, not the clock's
 
 
+def test_addresses_may_end_in_a_slash(service: Service) -> None:
+    desk = service.controller()
+    body = make_request(identity(f"{uuid4().hex}@example.org"))
+    answer = desk.send("POST", f"{desk.collection}/", body)
+    assert answer.code == 201
+    request = json.loads(body)["subject_request_id"]
+    assert desk.send("GET", f"{desk.collection}/{request}/").code == 200
+
+
 def test_a_known_person_is_erased_and_a_receipt_says_so(service: Service) -> None:
     desk = service.controller("eraser", password=True)
     request = desk.file(

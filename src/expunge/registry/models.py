@@ -378,6 +378,19 @@ class RegistryModels:
         with self._context.store.read() as connection:
             return releases_table.model_names(connection)
 
+    def status(self, name: str) -> ModelStatus:
+        """Return one model as it is released now; this reads nothing of the others."""
+        with self._context.store.read() as connection:
+            if not name[:1].isalnum():  # rows set aside are under such names
+                raise releases_table.unknown_model_error(connection, name)
+            return model_status(connection, name)
+
+    def outstanding(self, name: str) -> list[ReleaseStatus]:
+        """Return superseded releases of a model of which copies must be taken back."""
+        with self._context.store.read() as connection:
+            shipped = releases_table.shipped_releases(connection, name)
+        return [one for one in shipped if one.is_outstanding]
+
     def subject_kind(self, name: str) -> str:
         """Return what kind of identifier the ids of a model's people are."""
         with self._context.store.read() as connection:

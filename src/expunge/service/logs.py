@@ -12,6 +12,7 @@ call without them, and adds the template of the route once it is known. The text
 errors is not recorded there either.
 """
 
+import errno
 import logging
 import sys
 import threading
@@ -143,8 +144,32 @@ def log_failure(request: Request | None, error: BaseException) -> None:
     where = [f"{frame.name}:{frame.lineno}" for frame in frames[-6:]]
     route = NO_ROUTE if request is None else find_route(request.scope)
     structlog.get_logger().error(
-        "failed", error=type(error).__name__, where=where, route=route
+        "failed",
+        error=type(error).__name__,
+        cause=failure_code(error),
+        where=where,
+        route=route,
     )
+
+
+def failure_code(error: BaseException) -> str:
+    """Return the code that a database or the system gave for a failure; maybe empty.
+
+    A code is from a fixed list, unlike the text beside it, which may quote what was
+    sent.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        state = getattr(cause, "sqlstate", None)
+        if isinstance(state, str) and state.isalnum():
+            return f"SQLSTATE {state}"
+        name = getattr(cause, "sqlite_errorname", None)
+        if isinstance(name, str):
+            return name
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return errno.errorcode.get(cause.errno, "")
+        cause = cause.__cause__
+    return ""
 
 
 def find_route(scope: Scope) -> str:

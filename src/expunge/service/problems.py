@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from ..exceptions import (
@@ -20,9 +21,10 @@ from ..exceptions import (
     ExpungeError,
     InvalidInput,
     RequestConflict,
+    StoreFailed,
     UnknownRequest,
 )
-from .logs import log_failure
+from .logs import failure_code, log_failure
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
@@ -54,6 +56,7 @@ REASONS: Mapping[str, str] = {
     "string_type": "it must be text",
     "date_from_datetime_parsing": "it must be a day such as 2026-03-01",
     "date_parsing": "it must be a day such as 2026-03-01",
+    "day_expected": "it must be a day such as 2026-03-01",
     "int_parsing": "it must be a whole number",
     "greater_than_equal": "it must be at least {ge}",
     "less_than_equal": "it must be at most {le}",
@@ -96,7 +99,8 @@ def describe_error(error: ExpungeError) -> tuple[int, str]:
     for kind, code in CODES.items():
         if isinstance(error, kind):
             return code, " ".join(str(error).split()) if code < 500 else LATER
-    return HTTPStatus.SERVICE_UNAVAILABLE, LATER
+    cause = failure_code(error) if isinstance(error, StoreFailed) else ""
+    return HTTPStatus.SERVICE_UNAVAILABLE, LATER + (f" ({cause})" if cause else "")
 
 
 def describe_fields(error: RequestValidationError) -> list[dict[str, str]]:
@@ -126,6 +130,15 @@ def explain_field(error: Mapping[str, Any]) -> str:
     return reason.format_map(error.get("ctx", {}))
 
 
+def find_methods(request: Request) -> list[str]:
+    """Return every method that an address takes; a route knows its own alone."""
+    path, methods = request.scope["path"], set[str]()
+    for route in iter_route_contexts(request.app.routes):
+        if route.methods and route.path_regex.match(path):
+            methods |= route.methods
+    return sorted(methods)
+
+
 def install_handlers(app: FastAPI) -> None:
     """Answer every failure of an application by a problem."""
 
@@ -150,7 +163,10 @@ def install_handlers(app: FastAPI) -> None:
     async def answer_refusal(request: Request, error: HTTPException) -> JSONResponse:
         said = error.detail if isinstance(error, Refused) else ""
         detail = said or HTTPStatus(error.status_code).description
-        return make_problem(error.status_code, detail, headers=error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(find_methods(request))
+        return make_problem(error.status_code, detail, headers=headers)
 
     @app.exception_handler(Exception)
     async def answer_bug(request: Request, error: Exception) -> JSONResponse:

@@ -16,8 +16,8 @@ import numpy as np
 from fastapi import Depends, Response
 from fastapi import Request as Call
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import PydanticSerializationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError, PydanticSerializationError
 
 from ...core.values import refuse_duplicates
 from ...exceptions import InvalidInput
@@ -39,7 +39,16 @@ ID = Annotated[
     ),
 ]
 ModelName = Annotated[str, Field(min_length=1, max_length=100, examples=["churn"])]
-Day = Annotated[date, Field(examples=["2026-03-01"])]
+
+
+def _require_day(value: Any) -> Any:
+    """Refuse a number, which would be taken for seconds since 1970."""
+    if isinstance(value, date) or (isinstance(value, str) and "-" in value[1:]):
+        return value
+    raise PydanticCustomError("day_expected", "not a day")
+
+
+Day = Annotated[date, BeforeValidator(_require_day), Field(examples=["2026-03-01"])]
 Span = Annotated[str, Field(pattern="^[0-9]{1,4}[dw]$", examples=["7d"])]
 Cell = float | str | bool | None
 
@@ -365,6 +374,15 @@ class Problem(BaseModel):
 def _describe(text: str) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Problem"}
     return {"description": text, "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+def describe_file(
+    text: str, media_type: str, *, kind: str = "string"
+) -> dict[int | str, dict[str, Any]]:
+    """Return how OpenAPI describes an answer that is handed on byte for byte."""
+    return {
+        200: {"description": text, "content": {media_type: {"schema": {"type": kind}}}}
+    }
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {

@@ -21,6 +21,7 @@ from .documents import (
     StrictRoute,
     TheDesk,
     answer_json,
+    describe_file,
     make_download,
 )
 
@@ -44,7 +45,11 @@ async def list_entries(
     return answer_json(EntriesOut(entries=found, next=after))
 
 
-@router.get("/ledger/head", response_class=Response)
+@router.get(
+    "/ledger/head",
+    response_class=Response,
+    responses=describe_file("The signed head.", "application/json", kind="object"),
+)
 def show_head(caller: Auditor, *, desk: TheDesk) -> Response:
     """Show the newest signed head, byte for byte."""
     head = desk.registry.ledger.head()
@@ -73,7 +78,11 @@ def prove_growth(
     return answer_json(ProofOut(hashes=list(hashes)))
 
 
-@router.get("/ledger/export", response_class=Response)
+@router.get(
+    "/ledger/export",
+    response_class=Response,
+    responses=describe_file("An entry on each line.", "application/x-ndjson"),
+)
 async def export_ledger(caller: Auditor, *, desk: TheDesk) -> Response:
     """Download the whole ledger, as `expunge verify` reads it."""
     data = await run_in_threadpool(desk.registry.ledger.export)
@@ -81,7 +90,11 @@ async def export_ledger(caller: Auditor, *, desk: TheDesk) -> Response:
     return make_download(data, "ledger.jsonl", media_type="application/x-ndjson")
 
 
-@router.get("/keys", response_class=Response)
+@router.get(
+    "/keys",
+    response_class=Response,
+    responses=describe_file("The keys in PEM.", "application/x-pem-file"),
+)
 def show_keys(desk: TheDesk) -> Response:
     """Show the public keys of the ledger, with which anybody can check receipts."""
     return Response(

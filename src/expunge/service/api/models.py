@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Path, Response
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
+from ...exceptions import InvalidInput
 from ...registry import ModelStatus
 from ..access import Operator, Watcher
 from ..desk import Desk, Note
@@ -21,6 +22,7 @@ from .documents import (
     StrictRoute,
     TheDesk,
     answer_json,
+    describe_file,
     is_unchanged,
     make_download,
     tag_content,
@@ -45,10 +47,10 @@ class ReleasesOut(BaseModel):
 
 def find_model(desk: Desk, name: str) -> ModelStatus:
     """Return a model as it is released now."""
-    for model in desk.registry.status().models:
-        if model.name == name:
-            return model
-    raise Refused(404, "there is no such model; see the list of models")
+    try:
+        return desk.registry.models.status(name)
+    except InvalidInput:
+        raise Refused(404, "there is no such model; see the list of models") from None
 
 
 @router.get("/models", response_model=ModelsOut)
@@ -74,7 +76,11 @@ def show_model(
     return answer_json(found, headers={"ETag": tag})
 
 
-@router.get("/models/{name}/certificate")
+@router.get(
+    "/models/{name}/certificate",
+    response_class=Response,
+    responses=describe_file("The certificate.", "application/json", kind="object"),
+)
 def show_certificate(name: ModelName, caller: Watcher, *, desk: TheDesk) -> Response:
     """Download the certificate of the newest release."""
     text = find_model(desk, name).certificate.to_json()
@@ -83,7 +89,11 @@ def show_certificate(name: ModelName, caller: Watcher, *, desk: TheDesk) -> Resp
     )
 
 
-@router.get("/models/{name}/release", response_class=Response)
+@router.get(
+    "/models/{name}/release",
+    response_class=Response,
+    responses=describe_file("The file.", "application/octet-stream"),
+)
 async def download_release(
     name: ModelName, caller: Operator, *, desk: TheDesk, format: Format = "safetensors"
 ) -> Response:

@@ -41,6 +41,7 @@ from .documents import (
     StrictRoute,
     TheDesk,
     answer_json,
+    describe_file,
     is_unchanged,
     tag_content,
 )
@@ -209,7 +210,11 @@ async def cancel_request(request: ID, caller: Sender, *, desk: TheDesk) -> Respo
     return answer_json(RequestOut.of(shown, caller))
 
 
-@router.get("/requests/{request}/receipt")
+@router.get(
+    "/requests/{request}/receipt",
+    response_class=Response,
+    responses=describe_file("The receipt.", "application/json", kind="object"),
+)
 async def show_receipt(request: ID, caller: Reader, *, desk: TheDesk) -> Response:
     """Download the receipt of a request, byte for byte as it was signed."""
     shown = await run_in_threadpool(desk.show, request, caller.sender)

@@ -112,12 +112,14 @@ def make_router(desk: Desk, processor: Processor, *, policy: Policy) -> APIRoute
             ("GET", f"{edition.base}/status/{{request}}", handlers.show),
             ("DELETE", one, handlers.cancel),
         ):
-            router.add_api_route(
-                path,
-                handlers.make_endpoint(handle),
-                methods=[method],
-                include_in_schema=False,
-            )
+            # A redirect to the other spelling would lead around a proxy with TLS.
+            for spelling in (path, f"{path}/"):
+                router.add_api_route(
+                    spelling,
+                    handlers.make_endpoint(handle),
+                    methods=[method],
+                    include_in_schema=False,
+                )
     return router
 
 

@@ -125,11 +125,7 @@ def read_model(desk: Desk, name: str, *, may_download: bool) -> ModelPage:
         promise=model.certificate.state_promise(),
         facts=dict((name, text) for name, text in card.facts),
         budget=BudgetOut.of(model.certificate),
-        outstanding=[
-            ReleaseOut.of(one)
-            for one in desk.registry.status().outstanding
-            if one.model == name
-        ],
+        outstanding=list(map(ReleaseOut.of, desk.registry.models.outstanding(name))),
         formats=FORMATS,
         may_download=may_download and bool(model.estimator),
     )
