@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removal without matrices: its radii, its rule, and what it keeps and reads."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,11 @@ from expunge.private_model.training_rows import TrainingRows
 from expunge.promise.floor import intercept_form
 from expunge.promise.rounding import Rounding
 from expunge.removal import matrix_free, state_size
-from expunge.removal.matrix_free import MatrixFreeCache, choose_mechanism
+from expunge.removal.matrix_free import (
+    MatrixFreeCache,
+    anchor_measured,
+    choose_mechanism,
+)
 from expunge.selection.fold_chooser import FoldChooser
 from tests.instances import LOSSES, labelled
 
@@ -404,3 +408,47 @@ def test_a_fit_aims_below_the_gradient_it_reached(
     model = PrivateModel.fit(objective, rows, mechanism=MatrixFree(), budget=budget)
     assert len(goals) == 2 and goals[1] < 4e-11
     assert model.answer.radius.value <= budget.solver_error(2000)
+
+
+def test_a_fit_is_solved_however_small_its_gradient(rng: np.random.Generator) -> None:
+    """Units of the rows are those of what is solved: no gradient is small by itself."""
+    X, y = labelled("logistic", rng, 80)
+    found = []
+    for unit in (1.0, 1e-12, 1e-20):
+        objective = Objective(Logistic(), L2(), alpha=1e-2 * unit**2, intercept=False)
+        rows, budget = objective.rows(unit * X, y), Budget(sigma=1e-3 / unit)
+        model = PrivateModel.fit(objective, rows, mechanism=MatrixFree(), budget=budget)
+        found.append(unit * model.answer.draft.theta)
+    assert norm(found[0]) > 1.0
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("name", FREE)
+def test_sizes_are_no_less_than_sums_and_those_of_a_fit(
+    name: str, weight: float, rng: np.random.Generator
+) -> None:
+    """Of states that took in rows, too: longer ones, with steeper slopes."""
+    X, y = labelled(name, rng, 60)
+    objective = Objective(LOSSES[name][0], L2(), alpha=0.1)
+    X = X * 10.0 ** rng.uniform(-1.0, 1.0, size=60)[:, None]
+    rows = objective.rows(X, y, np.full(60, weight))
+    first, added = rows.take(slice(0, 30)), rows.take(slice(30, None))
+    theta = rng.normal(size=rows.n_columns * objective.loss.outputs)
+
+    def fitted(some: Rows) -> Any:
+        at = measure(objective, some, theta=theta)
+        return anchor_measured(objective, some, at=at, before=None).magnitude
+
+    at = measure(objective, first, theta=theta)
+    state = anchor_measured(objective, first, at=at, before=None)
+    ours = MatrixFree().update(state, added=added).magnitude
+    least = summarise(objective, rows, theta=theta).magnitude
+    for field in fields(ours):
+        own, fit, exact = (
+            getattr(sizes, field.name) for sizes in (ours, fitted(rows), least)
+        )
+        assert own >= (1.0 - 1e-13) * fit, field.name
+        # A Hessian is as large here as its norm may be, of sums as its trace.
+        assert field.name == "hessian" or fit >= (1.0 - 1e-12) * exact, field.name

@@ -75,7 +75,7 @@ def test_a_summary_is_one_pass_with_the_bits_of_single_sums(loss: Loss) -> None:
     found = summarise(objective, counted, theta=theta).sums
     assert counted.passes == 1
     seen = overview(loss, rows, theta=theta, intercept_columns=loss.independent)
-    slope, square, cube, largest = sums.row_sizes(loss, rows, theta=theta)
+    slope, steepness, square, cube, largest = sums.row_sizes(loss, rows, theta=theta)
     hessian = sums.loss_hessian(loss, rows, theta=theta)
     assert found.moment is not None and found.hessian is not None
     pairs: list[tuple[Any, Any]] = [
@@ -85,6 +85,7 @@ def test_a_summary_is_one_pass_with_the_bits_of_single_sums(loss: Loss) -> None:
         (found.moment.dense()[np.triu_indices(7)], _moment(rows)),
         (found.sizes.row_norm, largest),
         (found.sizes.slope, slope),
+        (found.sizes.steepness, steepness),
         (found.sizes.square_norm, square),
         (found.sizes.moment, cube),
         (found.sizes.n_entries, sums.most_entries(rows)),

@@ -82,7 +82,8 @@ def test_one_pass_tells_what_several_would(name: str, rng: np.random.Generator) 
     quadratic = objective.quadratic_gradient(theta)
     np.testing.assert_allclose(at.gradient, slopes / total + quadratic, atol=1e-13)
     # Cauchy and Schwarz: never less than the sum of products it bounds.
-    slope, square, _, _ = row_sizes(loss, rows, theta=theta)
+    slope, steepness, square, _, _ = row_sizes(loss, rows, theta=theta)
+    assert at.seen.steepness == pytest.approx(steepness)
     assert np.sqrt(at.seen.steepness * square) >= slope - 1e-11
 
 

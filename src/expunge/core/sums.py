@@ -203,7 +203,7 @@ def slope_scale(loss: Loss, rows: RowSource, *, theta: Vector) -> float:
 
 
 def row_sizes(loss: Loss, rows: RowSource, *, theta: Vector) -> tuple[float, ...]:
-    """Return sum w |slope| |x|, sum w |x|^2, sum w |x|^3 and the largest |x|."""
+    """Return sum w |slope| |x|, w |slope|^2, w |x|^2, w |x|^3 and the largest |x|."""
     *sums, largest = block_sum(size_term(loss, theta=theta), rows)
     return (*sums, float(largest.value))
 
@@ -215,7 +215,7 @@ def size_term(loss: Loss, *, theta: Vector) -> Term:
         slope = loss.slope(block.y, predict(loss, block, theta=theta))
         steep = row_norms(slope.reshape(len(block), loss.outputs))
         norms = block.norms()
-        sizes = (steep * norms, norms**2, norms**3)
+        sizes = (steep * norms, steep**2, norms**2, norms**3)
         sums = (as_float(block.weight @ size) for size in sizes)
         return (*sums, Largest(_longest(block, norms)))
 
@@ -240,16 +240,16 @@ def curvature_sizes(
     return curvature, hessian
 
 
-def norm_sums(rows: RowSource) -> tuple[float, float, float]:
-    """Return sum w |x|^2, sum w |x|^3 and the largest |x| of a row with weight."""
+def norm_sums(rows: RowSource) -> tuple[float, float]:
+    """Return sum w |x|^2 and the largest |x| of a row with weight."""
 
-    def term(block: Rows) -> tuple[float, float, Largest]:
+    def term(block: Rows) -> tuple[float, Largest]:
         norms = block.norms()
-        sums = as_float(block.weight @ norms**2), as_float(block.weight @ norms**3)
-        return (*sums, Largest(_longest(block, norms)))
+        square = as_float(block.weight @ norms**2)
+        return square, Largest(_longest(block, norms))
 
-    square, cube, largest = block_sum(term, rows)
-    return square, cube, float(largest.value)
+    square, largest = block_sum(term, rows)
+    return square, float(largest.value)
 
 
 def loss_hessian(loss: Loss, rows: RowSource, *, theta: Vector) -> Symmetric:

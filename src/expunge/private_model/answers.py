@@ -360,8 +360,8 @@ def solve_wide(
         size = at.theta.size
         tau = min(budget.solver_error(size), budget.removal_budget(size))
     goal, short_cut, sums, n_steps = SMALLEST_GRADIENT, None, None, 0
-    weight = rows.total_weight
-    for _ in range(WIDE_STEPS):
+    before = inf
+    while True:
         solution = minimise_wide(
             objective, rows, start=at, goal=goal, short_cut=short_cut
         )
@@ -371,12 +371,13 @@ def solve_wide(
         sums, state = state.sums, keep_short_cut(state, short_cut)
         draft = MatrixFree().answer_at_anchor(state)
         answer = _judge(terms, state, draft=draft, smallest=True)
-        if answer.radius.value <= tau or not solution.n_steps:
+        # Down to rounding if need be: that fits get there is what requests rest on.
+        stuck = not at.residual < 0.5 * before
+        if answer.radius.value <= tau or stuck:
             break
         # Of the gradient that was reached: it may be well below the goal.
-        assert answer.draft.measured is not None
-        share = AIM * max(tau / answer.radius.value, LEAST_AIM)
-        goal = share * min(goal, norm(answer.draft.measured) / weight)
+        before = at.residual
+        goal = before * AIM * max(tau / answer.radius.value, LEAST_AIM)
     return replace(answer, decisions=(decision,), n_steps=n_steps)
 
 

@@ -32,7 +32,7 @@ the rule keeps to matrices.
 """
 
 from dataclasses import dataclass, field, replace
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -40,6 +40,7 @@ from scipy import sparse
 
 from ..core.arrays import SAFETY, norm
 from ..core.feature_map import FeatureMap
+from ..core.losses import Loss
 from ..core.measurement import Point, measure
 from ..core.objective import Objective
 from ..core.rows import Rows, RowSource
@@ -95,6 +96,16 @@ class MatrixFree(Mechanism):
         sums = state.sums.keeping(curvature=True)
         return state.replace(sums=sums, cache=MatrixFreeCache())
 
+    def apply(
+        self, state: State, change: Sums, *, leaving: bool, overwrite: bool
+    ) -> State:
+        """Return the state after rows with these sums leave or come."""
+        after = Mechanism.apply(
+            self, state, change, leaving=leaving, overwrite=overwrite
+        )
+        sizes = _bound(after.magnitude, state.objective.loss)
+        return after.replace(sums=after.sums.replace(magnitude=sizes))
+
     def step(
         self, state: State, remaining: RowSource | None = None, *, enough: float = 0.0
     ) -> tuple[State, Draft]:
@@ -143,26 +154,22 @@ def anchor_measured(
     seen, weight = at.seen, rows.total_weight
     assert seen is not None
     if before is None:
-        square, cube, longest = norm_sums(rows)
-        moment, gram, total = cube, square, weight
+        square, longest = norm_sums(rows)
+        gram, total = square, weight
         n_entries, roundings = float(most_entries(rows)), float(rows.n_additions)
     else:
         sizes = before.sizes
-        square, moment, longest = sizes.square_norm, sizes.moment, sizes.row_norm
+        square, longest = sizes.square_norm, sizes.row_norm
         gram, total, n_entries = sizes.gram, sizes.weight, sizes.n_entries
         roundings = max(before.roundings, float(rows.n_additions)) + 1.0
-    # Bounds: of a sum of products by Cauchy and Schwarz, and of the Hessian's norm.
-    curvature = weight * float(np.trace(seen.curvature))
-    hessian = curvature * longest * longest
-    if isfinite(objective.loss.curvature_bound):
-        hessian = min(hessian, objective.loss.curvature_bound * square)
     magnitude = Magnitude(
         row_norm=longest,
-        slope=sqrt(seen.steepness * square) * SAFETY,
+        slope=inf,
+        steepness=seen.steepness,
         square_norm=square,
-        curvature=curvature,
-        hessian=hessian,
-        moment=moment,
+        curvature=float(np.trace(seen.curvature)),
+        hessian=inf,
+        moment=inf,
         gram=gram,
         weight=total,
         n_entries=n_entries,
@@ -173,12 +180,30 @@ def anchor_measured(
         weight=weight,
         n_rows=len(rows),
         gradient=seen.gradient,
-        magnitude=magnitude,
+        magnitude=_bound(magnitude, objective.loss),
         roundings=roundings,
         curvature=seen.curvature,
         intercept_columns=seen.intercept_columns,
     )
     return anchor_state(objective, sums).replace(cache=MatrixFreeCache())
+
+
+def _bound(sizes: Magnitude, loss: Loss) -> Magnitude:
+    """Return the sizes with bounds on those that no pass sums.
+
+    By Cauchy and Schwarz, and by the longest row: of more rows they are larger, and of
+    the same rows as large as a fit finds them.
+    """
+    square, longest = sizes.square_norm, sizes.row_norm
+    hessian = sizes.curvature * longest * longest
+    if isfinite(loss.curvature_bound):
+        hessian = min(hessian, loss.curvature_bound * square)
+    return replace(
+        sizes,
+        slope=sqrt(sizes.steepness * square) * SAFETY,
+        hessian=hessian * SAFETY,
+        moment=sqrt(sizes.weight * square) * longest * longest * SAFETY,
+    )
 
 
 def keep_short_cut(state: State, made: ShortCut | None) -> State:

@@ -73,6 +73,8 @@ class Magnitude(Private):
         Largest norm of a row, intercept included.
     slope
         sum w |slope| |x|.
+    steepness
+        sum w |slope|^2.
     square_norm
         sum w |x|^2.
     curvature
@@ -89,6 +91,7 @@ class Magnitude(Private):
 
     row_norm: float
     slope: float
+    steepness: float
     square_norm: float
     curvature: float
     hessian: float
@@ -102,6 +105,7 @@ class Magnitude(Private):
         return Magnitude(
             row_norm=max(self.row_norm, other.row_norm),
             slope=self.slope + other.slope,
+            steepness=self.steepness + other.steepness,
             square_norm=self.square_norm + other.square_norm,
             curvature=self.curvature + other.curvature,
             hessian=self.hessian + other.hessian,
@@ -117,6 +121,7 @@ class Magnitude(Private):
         return Magnitude(
             row_norm=longer * self.row_norm,
             slope=factor * longer * self.slope,
+            steepness=factor * self.steepness,
             square_norm=factor * square * self.square_norm,
             curvature=factor * self.curvature,
             hessian=factor * square * self.hessian,
@@ -375,11 +380,12 @@ def _add(ours: Vector, theirs: Vector | None, *, sign: float) -> Vector:
 
 def _measure(loss: Loss, rows: Rows, *, theta: Vector) -> Magnitude:
     """Return the sizes of what a few rows add to sums at theta."""
-    slope, square, cube, longest = row_sizes(loss, rows, theta=theta)
+    slope, steepness, square, cube, longest = row_sizes(loss, rows, theta=theta)
     curvature, hessian = curvature_sizes(loss, rows, theta=theta)
     return Magnitude(
         row_norm=longest,
         slope=slope,
+        steepness=steepness,
         square_norm=square,
         curvature=curvature,
         hessian=hessian,
@@ -427,7 +433,7 @@ def sum_rows(
     more = [block_sum(term, rows)[0] for term in further]
     hessian = join_hessian(loss, [totals["hessian"][0], *more])
     seen = read_overview(loss, totals["overview"])
-    slope, square, cube, largest = totals["sizes"]
+    slope, steepness, square, cube, largest = totals["sizes"]
     weight = rows.total_weight
     return Sums(
         loss=loss,
@@ -438,6 +444,7 @@ def sum_rows(
         magnitude=Magnitude(
             row_norm=float(largest.value),
             slope=slope,
+            steepness=steepness,
             square_norm=square,
             curvature=float(np.trace(seen.curvature)),
             hessian=float(hessian.diagonal.sum()),

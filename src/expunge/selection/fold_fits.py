@@ -251,6 +251,7 @@ def bound_loss(
         Magnitude(
             row_norm=float(norms.max(initial=0.0, where=weight > 0.0)),
             slope=inf,
+            steepness=inf,
             square_norm=square,
             curvature=float(weight @ traces),
             hessian=float(weight @ (traces * norms**2)),
