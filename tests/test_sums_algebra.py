@@ -93,7 +93,8 @@ def test_a_sum_is_that_over_both(name: str, n_new: int) -> None:
     both = first + first.over(rows.take(new))
     fresh = whole(loss, rows, theta)
     require_near(both, fresh)
-    for one in "row_norm slope steepness square_norm moment weight hessian gram".split():
+    sizes = "row_norm slope steepness square_norm moment weight hessian gram"
+    for one in sizes.split():
         ours, theirs = getattr(both.sizes, one), getattr(fresh.sizes, one)
         assert ours == pytest.approx(theirs, rel=1e-9), one
     # No fit to the same rows may count more roundings than we do.

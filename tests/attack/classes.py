@@ -83,17 +83,25 @@ def attack_fitted(rng: Generator, checker: Checker) -> None:
     scaled = maker.way == "person" and chance(rng, 0.25)
     model = make_model(rng, task, maker, declared=declared, scaled=scaled)
     crowd = Crowd(rng, checker, task, maker)
-    crowd.inside[:], crowd.declared = True, declared
+    crowd.start(np.ones(len(task.owners), dtype=bool))
+    crowd.declared, long = declared, []
+    if model.budget is not None and not scaled and chance(rng, 0.5):
+        long = declare_lengths(rng, crowd, model)
     if not crowd.fit(model, task.sample.X):
         return
-    case_ = ModelCase(checker, task, model, declared=declared, scaled=scaled)
+    case_ = ModelCase(checker, crowd, model, scaled=scaled)
     case_.check_release(crowd.inside)
     away: list[str] = []
     for people in requests(rng, task):
-        there = crowd.inside & ~task.rows_of(people)
-        if not there.any():
+        people = [person for person in people if person not in long]
+        # Somebody whose rows are longer than was declared may not come in, however the
+        # request is answered.
+        coming = [long[int(rng.integers(0, len(long)))]] if long else []
+        coming = coming if chance(rng, 0.5) else []
+        there = crowd.after(people, coming)
+        if not crowd.after(people, []).any():
             continue
-        refusal = crowd.ask(model, people, [])
+        refusal = crowd.ask(model, people, coming)
         case_.request_removal(there, refusal)
         if not refusal:
             away += people
@@ -140,6 +148,31 @@ def make_model(
     return model
 
 
+def declare_lengths(rng: Generator, crowd: Crowd, model: Any) -> list[str]:
+    """Declare a bound on rows; return people beyond it, who are not in the model."""
+    task, words = crowd.task, labels_of(crowd.task)
+    norms = lengths(task)
+    longest = {p: norms[task.rows_of([p])].max() for p in task.people}
+    order = sorted((p for p in longest if p.startswith("p")), key=longest.__getitem__)
+    long = order[len(order) - int(rng.integers(1, 4)) :]
+    inside = ~task.rows_of(long)
+    if not long or set(words[inside]) != set(words):
+        return []
+    least, most = float(norms[inside].max()), float(min(longest[p] for p in long))
+    bound = least + float(rng.uniform(0.0, 0.9)) * (most - least)
+    if not 1e-40 < bound < most or not bound < 1e40:
+        return []
+    crowd.start(inside)
+    model.set_params(budget=replace(model.budget, row_norm=bound))
+    return long
+
+
+def lengths(task: Task) -> Array:
+    """Return the norm of each row, intercept included."""
+    ones = np.full((len(task.sample.y), int(task.aim.intercept)), 1.0)
+    return np.asarray(np.linalg.norm(np.hstack([task.sample.X, ones]), axis=1))
+
+
 def requests(rng: Generator, task: Task) -> list[list[str]]:
     """Return requests, some of which remove the last row of a class."""
     owners = [p for p in task.people if not p.startswith("p")]
@@ -157,21 +190,20 @@ class ModelCase:
 
     Parameters
     ----------
-    court
+    checker
         Where verdicts go.
-    task, model
-        The problem and who answers it.
-    declared
-        Whether the classes are stated in advance.
+    crowd, model
+        The problem and who is in it, and who answers it.
     scaled
         Whether a scaler comes first.
     """
 
     def __init__(
-        self, checker: Checker, task: Task, model: Any, *, declared: bool, scaled: bool
+        self, checker: Checker, crowd: Crowd, model: Any, *, scaled: bool
     ) -> None:
-        self.checker, self.task, self.model = checker, task, model
-        self.declared, self.scaled = declared, scaled
+        self.checker, self.task, self.model = checker, crowd.task, model
+        self.declared, self.scaled = crowd.declared, scaled
+        self.first_weight = crowd.first_weight
 
     def request_removal(self, there: Array, refusal: Refusal) -> None:
         """Make a request; check whether it should have been refused, and how."""
@@ -201,11 +233,15 @@ class ModelCase:
         if not np.array_equal(model.classes_, classes):
             checker.check(False, f"classes {model.classes_}, a fit has {classes}")
             return
+        if model.budget is not None and model.budget.row_norm is not None:
+            longest = float(lengths(task)[stay].max(initial=0.0))
+            within = longest <= model.budget.row_norm * (1.0 + 1e-12)
+            checker.check(within, "a row is longer than declared, yet it answered")
         if self.scaled:
             Z = standardise(rest.X)
             rest = Sample(Z, rest.y, rest.weight)
         theta, record = draft_of(model), model.record_
-        truth = minimise(aim, rest, task.sample.total, theta)
+        truth = minimise(aim, rest, self.first_weight, theta)
         checker.note_decisions(record.decisions)
         checker.check_radius(
             inf if record.radius is None else record.radius, theta, truth, ""

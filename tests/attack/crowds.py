@@ -51,13 +51,17 @@ class Crowd:
         # Positions are those among the rows of the fit: everybody is there.
         by_place = maker.way == "position"
         first = everybody if by_place else draws.first_people(rng, self.seen)
-        self.inside = task.rows_of(first)
-        self.first_weight = task.sample.take(self.inside).total
+        self.start(task.rows_of(first))
         self.counts = [0, 0]
         self.behind = False  # whether the release is older than the state
         self.declared = False  # whether classes are, and may come when they like
         ones = (task.sample.weight == 1.0).all()
         self.weight = None if ones else task.sample.weight
+
+    def start(self, inside: Array) -> None:
+        """Have these rows in the model at its fit."""
+        self.inside = inside
+        self.first_weight = self.task.sample.take(inside).total
 
     def fit(self, model: Any, X: Any, engine: str | None = None) -> bool:
         """Fit a model to those who are in it first; return whether that is possible."""
