@@ -16,6 +16,7 @@ from tests.devices import device
 from tests.stores import (
     database_url,
     empty,
+    empty_database,
     fitted,
     fitted_on_postgres,
     postgres_url,
@@ -32,6 +33,7 @@ __all__ = [
     "database_url",
     "device",
     "empty",
+    "empty_database",
     "fitted",
     "fitted_on_postgres",
     "page",

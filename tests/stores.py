@@ -4,7 +4,7 @@
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +19,7 @@ from expunge.registry.storage import (
     postgresql_engine,
     sqlite_engine,
 )
-from tests.postgres import Missing, Server, lent_database
+from tests.postgres import Lender, Missing, Server, lent_database
 from tests.registries import registry_at
 
 STORES = ("sqlite", "postgresql")
@@ -51,10 +51,17 @@ def postgres_url() -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="session")
+def empty_database(postgres_url: str) -> Iterator[Lender]:
+    """Lend the lender of an empty PostgreSQL database."""
+    with closing(Lender(postgres_url)) as lender:
+        yield lender
+
+
 @pytest.fixture
-def database_url(postgres_url: str) -> Iterator[str]:
+def database_url(empty_database: Lender) -> Iterator[str]:
     """Lend an empty PostgreSQL database to one test."""
-    with lent_database(postgres_url) as url:
+    with empty_database.lend() as url:
         yield url
 
 
@@ -81,9 +88,8 @@ def registry(
         if request.param == "sqlite":
             shutil.copytree(fitted, folder)
         else:
-            server: str = request.getfixturevalue("postgres_url")
-            there, url = request.getfixturevalue("fitted_on_postgres")
-            copy = stack.enter_context(lent_database(server, template=url))
+            there, url, lender = request.getfixturevalue("fitted_on_postgres")
+            copy = stack.enter_context(lender.lend())
             shutil.copytree(there, folder)
             settings = folder / "registry.json"
             settings.write_text(settings.read_text().replace(url, copy))
@@ -93,12 +99,13 @@ def registry(
 @pytest.fixture(scope="session")
 def fitted_on_postgres(
     postgres_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Path, str]]:
-    """Lend folder and database of a registry as it is after its fits, to copy."""
+) -> Iterator[tuple[Path, str, Lender]]:
+    """Lend a registry as it is after its fits: folder, database, a lender of copies."""
     folder = tmp_path_factory.mktemp("fitted") / "registry"
     with lent_database(postgres_url) as url:
         registry_at(folder, url).close()
-        yield folder, url
+        with closing(Lender(postgres_url, template=url)) as lender:
+            yield folder, url, lender
 
 
 @pytest.fixture(scope="session")

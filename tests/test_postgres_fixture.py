@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from psycopg import OperationalError
 from sqlalchemy import create_engine, make_url, text
 
 from tests import postgres, stores
-from tests.postgres import ADVICE, Missing, Server, connect, until
+from tests.postgres import ADVICE, Lender, Missing, Server, connect, until
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,6 +64,74 @@ def test_database_goes_even_while_in_use(server: Server) -> None:
     with pytest.raises(OperationalError, match="does not exist"):
         connect(url)
     left_open.close()
+
+
+@pytest.fixture(scope="module")
+def lender(postgres_url: str) -> Iterator[Lender]:
+    with postgres.lent_database(postgres_url) as url:
+        with connect(url) as connection:
+            connection.execute(
+                "CREATE TABLE person (id int PRIMARY KEY, note text);"
+                "CREATE TABLE line (id serial, person int REFERENCES person (id));"
+                "INSERT INTO person VALUES (17, 'a\tb\\'), (18, NULL);"
+                "INSERT INTO line (person) VALUES (17)"
+            )
+        with closing(Lender(postgres_url, template=url)) as lender:
+            yield lender
+
+
+class TestLender:
+    """What a test did to a database that is lent again, the next one does not see."""
+
+    @pytest.mark.parametrize(
+        ("change", "is_kept"),
+        [
+            ("SELECT 1", True),
+            ("DELETE FROM line; DELETE FROM person", True),
+            ("UPDATE person SET id = 19 WHERE note IS NULL", True),
+            ("INSERT INTO person VALUES (19); INSERT INTO line VALUES (9, 19)", True),
+            ("SELECT nextval('line_id_seq')", True),
+            ("ALTER TABLE person ADD COLUMN age int", False),
+            ("ALTER TABLE person ALTER note SET DEFAULT 'x'", False),
+            ("DROP TABLE line", False),
+            ("CREATE TABLE other (id int)", False),
+            ("CREATE INDEX other ON person (note)", False),
+            ("DROP SCHEMA public CASCADE; CREATE SCHEMA public", False),
+            ('ALTER DATABASE "{name}" SET statement_timeout = 1000', False),
+        ],
+    )
+    def test_changes_are_undone(
+        self, lender: Lender, change: str, *, is_kept: bool
+    ) -> None:
+        with lender.lend() as url:
+            with connect(url) as connection:
+                connection.execute(change.format(name=make_url(url).database))
+        with lender.lend() as again, connect(again) as connection:
+            assert (again == url) is is_kept
+            people = connection.execute("SELECT id, note FROM person ORDER BY id")
+            assert people.fetchall() == [(17, "a\tb\\"), (18, None)]
+            lines = connection.execute("INSERT INTO line (person) VALUES (18)")
+            numbers = connection.execute("SELECT id, person FROM line ORDER BY id")
+            assert lines.rowcount == 1 and numbers.fetchall() == [(1, 17), (2, 18)]
+
+    def test_sessions_that_were_left_are_ended(self, lender: Lender) -> None:
+        with lender.lend() as url:
+            left = connect(url)
+            left.autocommit = False
+            left.execute("DELETE FROM line")
+        with lender.lend() as again, connect(again) as connection:
+            assert again == url
+            count = connection.execute("SELECT count(*) FROM line").fetchone()
+            assert count == (1,)
+        with pytest.raises(OperationalError):
+            left.execute("SELECT 1")
+        left.close()
+
+    def test_an_empty_one_is_empty_again(self, postgres_url: str) -> None:
+        with closing(Lender(postgres_url)) as lender:
+            for _ in range(2):
+                with lender.lend() as url, connect(url) as connection:
+                    connection.execute("CREATE TABLE person (id int)")
 
 
 ABANDONS = """
