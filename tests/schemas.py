@@ -6,18 +6,31 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-from expunge.ledger import Receipt
-from expunge.promise.canonical import publish_schema
+from expunge.ledger import Receipt, documents
+from expunge.promise import canonical
 from expunge.promise.certificate import Certificate
 
 FOLDER = Path(__file__).parents[1] / "src" / "expunge" / "schemas"
 PUBLISHED = {"certificate.json": Certificate, "receipt.json": Receipt}
 
 
+def describe(kind: type) -> dict[str, Any]:
+    """Return the JSON Schema of a kind of document."""
+    ours = issubclass(kind, canonical.Document)
+    return canonical.json_schema(kind) if ours else documents.json_schema(kind)
+
+
+def publish(name: str) -> dict[str, Any]:
+    """Return what one of the files holds."""
+    kind = PUBLISHED[name]
+    return canonical.publish_schema(kind, describe(kind))
+
+
 def schema_text(name: str) -> str:
     """Return the text of one of the files."""
-    return json.dumps(publish_schema(PUBLISHED[name]), indent=2) + "\n"
+    return json.dumps(publish(name), indent=2) + "\n"
 
 
 def write_schemas() -> None:

@@ -18,9 +18,8 @@ from expunge.ledger import (
     read_entry,
 )
 from expunge.ledger.entries import EXTENSIONS, KINDS
-from expunge.ledger.handling import DESTROYED
 from expunge.ledger.merkle import Tree, extends, includes, leaf_hash
-from expunge.ledger.receipts import schema
+from expunge.ledger.receipts import DESTROYED, schema
 from expunge.promise.accountant import Claim, Selection
 from expunge.promise.canonical import Document, load_schema
 from expunge.promise.certificate import Certificate, RowNorm, Status
@@ -74,9 +73,10 @@ def test_present_code_writes_these_bytes() -> None:
 
 @pytest.mark.parametrize("path", [path for path in FILES if "/" in path])
 def test_documents_survive_reading(path: str) -> None:
-    document: Document = READERS[path.split("/")[0]](FILES[path])
+    document: Any = READERS[path.split("/")[0]](FILES[path])
     assert document.to_json().encode() == FILES[path]
-    assert document.digest() == sha256(FILES[path]).hexdigest()
+    if isinstance(document, Document):
+        assert document.digest() == sha256(FILES[path]).hexdigest()
     assert type(document).from_json(document.to_json()) == document
 
 

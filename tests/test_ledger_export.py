@@ -2,13 +2,13 @@
 """Exports: whatever is done to one is found, and the entry is named."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 
 import pytest
 
 from expunge.exceptions import InvalidInput
 from expunge.ledger import (
+    CanonicalDocument,
     Entry,
     ExportVerdict,
     Head,
@@ -18,7 +18,6 @@ from expunge.ledger import (
     export,
     sign,
 )
-from expunge.promise.canonical import CanonicalDocument
 from tests.test_ledger import (
     NEW,
     OLD,
@@ -82,7 +81,7 @@ class TestWhole:
         begun = STATES[DOCUMENTS.index(HEADS[3])]
         lines = EXPORT[len(export(DOCUMENTS[: DOCUMENTS.index(HEADS[3]) + 1])) :]
         assert check_export(lines, PEM, since=begun, seen=HEADS[3:4]).valid
-        other = sign(replace(HEADS[3], root=HEADS[2].root), OLD)
+        other = sign(HEADS[3].replace(root=HEADS[2].root), OLD)
         says = check_export(lines, PEM, since=begun, seen=[other]).says
         assert "a head from elsewhere disagrees: the head over 20" in says
 
@@ -161,7 +160,7 @@ class TestEntries:
     @pytest.mark.parametrize("sequence", [0, 7, 20, 49])
     def test_inserted_entry_is_named(self, sequence: int) -> None:
         documents = list(DOCUMENTS)
-        again = replace(entry(sequence))
+        again = entry(sequence).replace()
         documents.insert(place(sequence) + 1, again)
         says = checked(documents).says
         assert f"entry {sequence} stands where entry {sequence + 1} should" in says
@@ -189,7 +188,7 @@ class TestEntries:
 
     def test_renumbered_removal_is_found(self) -> None:
         kept = [entry(0), entry(2), entry(3)]
-        kept = [replace(document, sequence=i) for i, document in enumerate(kept)]
+        kept = [document.replace(sequence=i) for i, document in enumerate(kept)]
         assert (
             "comes after 3 entries: others before it were removed"
             in checked([*kept, HEADS[0]]).says
@@ -199,9 +198,7 @@ class TestEntries:
         assert "one of entries 0 to 4" in checked(filled).says
 
     def test_entries_after_the_last_head_are_not_vouched_for(self) -> None:
-        verdict = checked(
-            [*DOCUMENTS, replace(entry(1), sequence=50, day="2033-05-18")]
-        )
+        verdict = checked([*DOCUMENTS, entry(1).replace(sequence=50, day="2033-05-18")])
         assert "no head vouches for what comes after 50 entries" in verdict.says
         assert verdict.ledger == STATES[-1]
 
@@ -228,7 +225,7 @@ class TestTail:
         assert "a head from elsewhere disagrees: the head over 15 entries" in says
 
     def test_forged_head_from_elsewhere_is_refused(self) -> None:
-        forged = replace(HEADS[3], day=shifted(HEADS[3].day, 1))
+        forged = HEADS[3].replace(day=shifted(HEADS[3].day, 1))
         assert "is not signed by key" in checked(list(DOCUMENTS), forged).says
 
 
@@ -240,7 +237,7 @@ class TestKeys:
         ]
         assert "names key" in checked(documents).says
         renamed = [
-            replace(document, key=OLD.public.id)
+            document.replace(key=OLD.public.id)
             if isinstance(document, Head)
             else document
             for document in documents

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ TEXT = RECEIPT.to_json()
 
 def resigned(**changes: Any) -> Receipt:
     """Return the receipt with changes, signed by the operator again."""
-    return sign(replace(RECEIPT, **changes), NEW)
+    return sign(RECEIPT.replace(**changes), NEW)
 
 
 class TestStanding:
@@ -249,7 +248,7 @@ class TestTampering:
 
     def test_question_mark_does_not_stand_for_anything(self) -> None:
         # A character that cannot be encoded must not become another one.
-        asked = replace(EACH, mechanism="what?")
+        asked = EACH.replace(mechanism="what?")
         text = alone(asked).to_json()
         assert check_receipt(text, PEM).valid
         assert not check_receipt(text.replace("what?", "what\ud800"), PEM).valid
@@ -261,7 +260,7 @@ class TestForgery:
     def test_other_keys_are_refused(self) -> None:
         stranger = sign(RECEIPT, STRANGER)
         assert "the keys given are" in check_receipt(stranger.to_json(), PEM).says
-        renamed = replace(stranger, key=NEW.public.id).to_json()
+        renamed = stranger.replace(key=NEW.public.id).to_json()
         assert "is not signed by key" in check_receipt(renamed, PEM).says
         assert not check_receipt(TEXT, STRANGER.public.to_pem()).valid
         assert not check_receipt(TEXT, OLD.public.to_pem()).valid
@@ -280,9 +279,9 @@ class TestForgery:
             {"proof": RECEIPT.proof[1:]},
             {"proof": (*RECEIPT.proof, "00" * 32)},
             {"proof": ("00" * 32, *RECEIPT.proof[1:])},
-            {"head": sign(replace(HEAD, root="00" * 32), NEW)},
-            {"head": sign(replace(HEAD, size=PLACE), NEW)},
-            {"head": sign(replace(HEAD, size=PLACE + 1), NEW)},
+            {"head": sign(HEAD.replace(root="00" * 32), NEW)},
+            {"head": sign(HEAD.replace(size=PLACE), NEW)},
+            {"head": sign(HEAD.replace(size=PLACE + 1), NEW)},
         ],
     )
     def test_entry_must_be_in_the_ledger(self, change: dict[str, Any]) -> None:
@@ -291,7 +290,7 @@ class TestForgery:
         assert "the proof does not lead from the entry to the head" in says
 
     def test_head_must_not_be_older_than_the_entry(self) -> None:
-        early = sign(replace(HEAD, day=shifted(request(PLACE).day, -1)), NEW)
+        early = sign(HEAD.replace(day=shifted(request(PLACE).day, -1)), NEW)
         says = check_receipt(resigned(head=early).to_json(), PEM).says
         assert "the head is older than the entry" in says
 
@@ -304,14 +303,14 @@ class TestForgery:
             receipt(held={"churn": EACH})
 
     def test_certificate_must_stand_itself(self) -> None:
-        boast = alone(replace(EACH, epsilon=0.1))
+        boast = alone(EACH.replace(epsilon=0.1))
         says = check_receipt(boast.to_json(), PEM).says
         assert "churn: radius_budget is" in says
 
     def test_refused_value_is_not_repeated(self) -> None:
         with pytest.raises(InvalidInput) as raised:
             Receipt.from_json(TEXT.replace('"size":25', '"size":-1'))
-        assert "Receipt: head; Head: size=-1" in str(raised.value)
+        assert "Receipt: head.size=-1; it must be an integer" in str(raised.value)
         assert len(str(raised.value)) < 200
 
 
@@ -319,10 +318,10 @@ def test_schema_accepts_what_the_library_reads() -> None:
     validator = jsonschema.Draft202012Validator(schema())
     for made in (RECEIPT, *map(alone, certificates.ALL)):
         validator.validate(json.loads(made.to_json()))
-    names = sorted(field.name for field in fields(Receipt))
+    names = sorted(json.loads(TEXT))
     assert sorted(schema()["properties"]) == sorted(schema()["required"]) == names
-    for part, kind in (("entry", RequestCompleted), ("head", Head)):
-        names = sorted(field.name for field in fields(kind))
+    for part in ("entry", "head", "handling"):
+        names = sorted(json.loads(TEXT)[part])
         stated = schema()["properties"][part]
         assert sorted(stated["properties"]) == sorted(stated["required"]) == names
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from expunge.exceptions import InvalidInput
-from expunge.ledger.handling import list_destroyed
+from expunge.ledger.receipts import list_destroyed
 from expunge.registry.answering.changes import sort_moves
 from expunge.registry.answering.settling import (
     NO_ASIDE,

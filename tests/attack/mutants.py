@@ -338,23 +338,17 @@ def take_any_magnitude() -> None:
 def tell_milliseconds() -> None:
     """Write times, to the millisecond, where public documents have days."""
     entries = import_module("expunge.ledger.entries")
-    head = import_module("expunge.ledger.entries").Head
-    days = ("day", "accepted", "deadline", "taken")
-    canonical = import_module("expunge.promise.canonical")
-    any_text = canonical.Check(_as_it_is, {})
-    for kind in (*entries.KINDS.values(), head):
-        checks = canonical.checks_of(kind)
-        checks.update({name: any_text for name in days if name in checks})
+    # The annotations are the rules, until a document is read for the first time.
+    for kind in (entries.Entry, *entries.KINDS.values(), entries.Head):
+        stated = vars(kind)["__annotations__"]
+        for name in {"day", "accepted", "deadline", "taken"} & stated.keys():
+            stated[name] = str
     for place in ("context", "keys", "answering.accepting", "answering.completion"):
         put(f"registry.{place}", "day_of", _to_the_millisecond)
     put("registry.context", "midnight", lambda day: 0)
     put("registry.clock", "days_between", lambda first, last: 0)
     for place in ("context", "answering.accepting", "answering.worker"):
         put(f"registry.{place}", "today", lambda: datetime.now(UTC).date())
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _to_the_millisecond(time: int) -> str:

@@ -55,9 +55,9 @@ from expunge.ledger import (
     issue_receipt,
     sign,
 )
-from expunge.ledger.handling import list_destroyed
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, consistency_proof, inclusion_proof
+from expunge.ledger.receipts import list_destroyed
 from expunge.promise.accountant import (
     Accountant,
     Added,

@@ -6,6 +6,7 @@ a request stands in it; an export lets anybody check the whole. All are values a
 functions, with key files beside them; where entries are kept is up to a store.
 """
 
+from .documents import CanonicalDocument
 from .entries import (
     Entry,
     Head,
@@ -24,7 +25,6 @@ from .entries import (
     sign,
 )
 from .export import ExportVerdict, check_export, export
-from .handling import Handling, describe_guarantee
 from .keys import (
     PublicKey,
     SigningKey,
@@ -38,13 +38,16 @@ from .keys import (
 from .ledger import KeyHistory, Ledger, check_consistency
 from .receipts import (
     EntryProof,
+    Handling,
     Receipt,
     ReceiptVerdict,
     check_receipt,
+    describe_guarantee,
     issue_receipt,
 )
 
 __all__ = [
+    "CanonicalDocument",
     "Entry",
     "EntryProof",
     "ExportVerdict",

@@ -1,67 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What entries, heads and receipts are made of: names of models, and days.
+"""Documents of the ledger: what an annotation says, and one spelling.
+
+The annotations of a class are all that is said of its fields. From them msgspec reads
+and writes documents, and ``json_schema`` describes them. Documents hold text, whole
+numbers, and lists and mappings of these, of which the sorted JSON of msgspec is the
+canonical form (RFC 8785). A document is its canonical bytes or nothing: what is read is
+written again and compared, since trees and signatures are computed from these bytes.
 
 Documents hold days alone: a finer time would tell how long an answer took, and so
 whether the rows of the others were needed for it.
-
-Of entries and heads the canonical spelling is a regular language: fields in order,
-hexadecimal words, days, whole numbers. One match of a regular expression, built from
-the JSON Schemas of the fields, proves such a document canonical and takes it apart,
-so that to check a long export takes little more than twice as long as to parse it. What
-does not match is read by ``CanonicalDocument.from_json``, which knows every valid
-spelling and says what is wrong with the others. So the glance may be too narrow, but
-never too wide.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date, timedelta
-from functools import cache, lru_cache
+from functools import cache
+from numbers import Integral
 from types import MappingProxyType
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Self,
+    TypeAlias,
+    get_args,
+    get_type_hints,
+)
 
-from ..core.values import dumps, loads
-from ..exceptions import InvalidInput
-from ..promise.canonical import CanonicalDocument, Check, Schema, checks_of, matching
+from ..core.values import LARGEST_INTEGER, loads
+from ..exceptions import InvalidInput, needing
+from ..promise.canonical import Document, describe
+
+with needing("registry", "a ledger"):
+    from msgspec import (
+        NODEFAULT,
+        Meta,
+        MsgspecError,
+        Raw,
+        Struct,
+        StructMeta,
+        ValidationError,
+    )
+    from msgspec.json import Decoder, Encoder, schema
+    from msgspec.structs import fields
 
 DAY = 24 * 60 * 60 * 1000  # in milliseconds
 EPOCH = date(1970, 1, 1)
 FIRST_DAY, LAST_DAY = EPOCH.isoformat(), date.max.isoformat()
-
-# No address fits.
-model_name = matching(
-    "[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
-    "1 to 64 ASCII letters, digits, dots, dashes or underscores, and begin with a "
-    "letter or a digit",
-)
-
-
-@lru_cache(4096)  # many documents are of one day
-def _utc_day(value: Any) -> str:
-    """Check a day in UTC, as YYYY-MM-DD; the earlier of two sorts first."""
-    try:
-        spelled = date.fromisoformat(value).isoformat()
-    except (TypeError, ValueError):
-        spelled = ""
-    if spelled != value or spelled < FIRST_DAY:
-        raise ValueError(f"it must be a day from {FIRST_DAY} on, as YYYY-MM-DD")
-    return spelled
-
-
-_DAY = "^(19[7-9][0-9]|[2-9][0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"
-
-ModelName: TypeAlias = Annotated[str, model_name]
-Day: TypeAlias = Annotated[
-    str, Check(_utc_day, {"type": "string", "format": "date", "pattern": _DAY})
-]
-# Empty where there is none.
-OptionalDay: TypeAlias = Annotated[
-    str,
-    Check(
-        lambda value: value if value == "" else _utc_day(value),
-        {"type": "string", "pattern": f"{_DAY}|^$"},
-    ),
-]
+LONGEST_SHOWN = 80
 
 
 def day_of(time: int) -> str:
@@ -84,111 +70,248 @@ def days_between(first: str, last: str) -> int:
     return (date.fromisoformat(last) - date.fromisoformat(first)).days
 
 
-AnyDocument = TypeVar("AnyDocument", bound=CanonicalDocument)
+_WORDS = {"\\S": "a sentence"}  # what a pattern asks for, for errors
 
 
-def read_document(
-    text: str | bytes, kinds: Mapping[str, type[AnyDocument]]
-) -> AnyDocument:
-    """Return the document in these bytes; refuse an unknown kind."""
-    document = read_at_a_glance(text, kinds)
-    if document is not None:
+def matching(pattern: str, words: str, **said: Any) -> Meta:
+    """Return the rule that text matches a pattern, which is such and such in words."""
+    _WORDS[f"^{pattern}$"] = words
+    return Meta(pattern=rf"^{pattern}\Z", extra_json_schema=said)
+
+
+def one_of(*words: str) -> Meta:
+    """Return the rule that text is one of these words."""
+    pattern = "|".join(map(re.escape, words))
+    return Meta(pattern=rf"^({pattern})\Z", extra_json_schema={"enum": list(words)})
+
+
+def hexadecimal(n_bytes: int) -> Meta:
+    """Return the rule that text is so many bytes in lower-case hexadecimal."""
+    words = f"{n_bytes} bytes in lower-case hexadecimal"
+    return matching(f"[0-9a-f]{{{2 * n_bytes}}}", words)
+
+
+# Every day that there is from 1970 to 9999, leap years included.
+_LEAP = (
+    "(19(7[26]|8[048]|9[26])|[2-9][0-9](0[48]|[2468][048]|[13579][26])|"
+    "([2468][048]|[3579][26])00)-02-29"
+)
+_DAY = (
+    "((19[7-9][0-9]|[2-9][0-9]{3})-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|"
+    f"(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|{_LEAP})"
+)
+_AS_DAY = f"a day from {FIRST_DAY} on, as YYYY-MM-DD"
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # no address fits
+_AS_NAME = (
+    "1 to 64 ASCII letters, digits, dots, dashes or underscores, and begin with a "
+    "letter or a digit"
+)
+
+Day: TypeAlias = Annotated[str, matching(_DAY, _AS_DAY, format="date")]
+OptionalDay: TypeAlias = Annotated[str, matching(f"{_DAY}?", f"{_AS_DAY}, or empty")]
+ModelName: TypeAlias = Annotated[str, matching(_NAME, _AS_NAME)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
+Sentence: TypeAlias = Annotated[str, Meta(pattern="\\S")]
+OneOrMore: TypeAlias = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
+# SHA-256: of a document, of a tree, of a key.
+Digest: TypeAlias = Annotated[str, hexadecimal(32)]
+
+
+def model_name(name: object) -> str:
+    """Return the name of a model, or raise ValueError."""
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
+        raise ValueError(f"it must be {_AS_NAME}")
+    return name
+
+
+def _plain(value: object) -> object:
+    """Return what msgspec does not write as what it does."""
+    if isinstance(value, Mapping):
+        return {
+            name: Raw(item.to_json().encode()) if isinstance(item, Document) else item
+            for name, item in value.items()
+        }
+    if isinstance(value, Integral):
+        return int(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+_encode = Encoder(order="sorted", enc_hook=_plain).encode
+
+
+class Checked(StructMeta):
+    """Reads what a caller states of a document as strictly as what a file says."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, **stated: Any) -> Any:
+            """Return the document with these fields, or raise InvalidInput."""
+            for name, value in stated.items():
+                if isinstance(value, Mapping):
+                    stated[name] = MappingProxyType(value)
+            try:
+                data = _encode(_defaults(self) | stated)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InvalidInput(
+                    f"{self.__name__}: {error}; state plain values"
+                ) from None
+            return _decode(data, self)
+
+
+class CanonicalDocument(
+    Struct,
+    metaclass=Checked,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+):
+    """A document of which every byte counts: any spelling but one is refused."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, fixed for each class."""
+        return str(self.__struct_config__.tag)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the document with these fields changed."""
+        stated = {name: getattr(self, name) for name in self.__struct_fields__}
+        return type(self)(**stated | changes)
+
+    def to_json(self) -> str:
+        """Return the only spelling of this document."""
+        return _encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the document in these bytes; refuse any but the canonical spelling."""
+        document: Self = read_document(text, cls)
         return document
-    found = loads(text, "Document")
-    kind = found.get("kind")
-    if not isinstance(kind, str) or kind not in kinds:
-        raise InvalidInput(
-            f"kind {kind!r}; it must be one of {', '.join(map(repr, kinds))}; "
-            "a newer expunge may know more"
-        )
-    return kinds[kind].from_canonical(found, text)
 
+    def __hash__(self) -> int:
+        return hash(self.to_json())
 
-def read_at_a_glance(
-    text: str | bytes, kinds: Mapping[str, type[AnyDocument]]
-) -> AnyDocument | None:
-    """Return the document in these bytes; None if a glance cannot tell."""
-    try:
-        decoded = text if isinstance(text, str) else text.decode("ascii")
-    except UnicodeDecodeError:
-        return None
-    # A guess at the kind: the pattern then says whether it is right.
-    start = decoded.find('"kind":"') + len('"kind":"')
-    kind = kinds.get(decoded[start : decoded.find('"', start)])
-    if kind is None:
-        return None
-    known: Any = kind
-    glance = _glance(known)
-    match = None if glance is None else glance[0].fullmatch(decoded)
-    if match is None:
-        return None
-    document = object.__new__(kind)
-    try:
-        for (put, read), part in zip(glance[1], match.groups(), strict=True):
-            put(document, read(part))
-        document.require_consistent()
-    except ValueError:
-        return None
-    return document
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return type(self).from_json, (self.to_json(),)
 
 
 @cache
-def _glance(kind: Any) -> Any:
-    """Return a pattern of a kind of document, and how each group sets its field.
+def _defaults(kind: Any) -> Mapping[str, Any]:
+    """Return what a document says if nothing is stated."""
+    given = [field for field in fields(kind) if field.default is not NODEFAULT]
+    tag = {"kind": kind.__struct_config__.tag}
+    return tag | {field.name: field.default for field in given}
 
-    None if the schema of a field is of no regular language.
+
+@cache
+def _decoder(kinds: Any) -> Decoder[Any]:
+    return Decoder(kinds)
+
+
+def _decode(data: bytes, kinds: Any) -> Any:
+    try:
+        return _decoder(kinds).decode(data)
+    except (MsgspecError, ValueError, RecursionError) as error:
+        raise _explain(error, data, kinds=kinds) from None
+
+
+def read_document(text: str | bytes, kinds: Any) -> Any:
+    """Return the document in these bytes, of one of the kinds in a union.
+
+    Refuses an unknown kind, and any spelling but the canonical one.
     """
-    written, setters = [], []
-    for name, check in checks_of(kind).items():
-        spelling = _spelling(check.schema)
-        if spelling is None:
-            return None
-        written.append(f'"{name}":({spelling[0]})')
-        # A frozen document has slots, which are filled here as by its constructor.
-        setters.append((getattr(kind, name).__set__, spelling[1]))
-    return re.compile(rf"\{{{','.join(written)}\}}"), setters
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    document = _decode(data, kinds)
+    if _encode(document) != data:
+        # If a field is there twice, say that.
+        raise _explain(ValueError(), data, kinds=kinds)
+    return document
 
 
-def _spelling(schema: Schema) -> tuple[str, Callable[[str], Any]] | None:
-    """Return a pattern of JSON that passes a schema, without groups, and its reader.
+def _explain(error: Exception, data: bytes, *, kinds: Any) -> InvalidInput:
+    """Return what is wrong with a document, and where."""
+    if isinstance(error.__cause__, InvalidInput):
+        return error.__cause__  # from its own check of days or words beside one another
+    try:
+        found = loads(data, "Document")
+    except InvalidInput as unreadable:
+        return unreadable
+    tags = {kind.__struct_config__.tag: kind for kind in get_args(kinds) or (kinds,)}
+    kind = found.get("kind")
+    if not isinstance(kind, str) or kind not in tags:
+        return InvalidInput(
+            f"kind {kind!r}; it must be one of {', '.join(map(repr, tags))}; "
+            "a newer expunge may know more"
+        )
+    name, rule = tags[kind].__name__, json_schema(tags[kind])
+    version = found.get("version")
+    if type(version) is not int or version != 1:
+        return InvalidInput(
+            f"{name}: version {version!r}; it must be 1; read it with the expunge that "
+            "wrote it, or a newer one"
+        )
+    if found.keys() != rule["properties"].keys():
+        missing = sorted(rule["properties"].keys() - found.keys())
+        unknown = sorted(found.keys() - rule["properties"].keys())
+        return InvalidInput(
+            f"{name}: missing fields {missing}, unknown fields {unknown}; a document "
+            "holds exactly the fields of its version"
+        )
+    if not isinstance(error, ValidationError):
+        return InvalidInput(
+            f"{name}: not in canonical spelling; pass the bytes as they were written, "
+            "without a newline at the end"
+        )
+    # As msgspec says it: Expected `int`, got `str` - at `$.head.size`.
+    words, _, where = str(error).partition(" - at ")
+    path = re.findall(r"\.(\w+)", where)
+    value: Any = found
+    for part in path:
+        if not isinstance(value, dict) or part not in rule.get("properties", {}):
+            break
+        value, rule = value.get(part), rule["properties"][part]
+    shown = repr(value)
+    if len(shown) > LONGEST_SHOWN:
+        shown = f"{shown[:LONGEST_SHOWN]}..."
+    wanted = _in_words(rule)
+    words = f"it must be {wanted}" if wanted else words
+    return InvalidInput(f"{name}: {'.'.join(path)}={shown}; {words}")
 
-    The reader raises ValueError for what the pattern lets through and the check of the
-    field would not.
-    """
-    words = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    if words:
-        spelled = {dumps(word): word for word in words}
-        return f"(?:{'|'.join(map(re.escape, spelled))})", spelled.__getitem__
-    kind, pattern = schema.get("type"), str(schema.get("pattern", ""))
-    if kind == "integer" and schema["minimum"] in (0, 1):
-        # All of these are in range. Longer ones are spelled too, but rare.
-        return f"(?:{'0|' * (not schema['minimum'])}[1-9][0-9]{{0,14}})", int
-    if kind == "string" and pattern.startswith("^") and "|^" not in pattern:
-        day = schema.get("format") == "date"
-        inner = pattern[1:-1].replace("(", "(?:")
-        return f'"{inner}"', lambda text: _utc_day(text[1:-1]) if day else text[1:-1]
-    if kind == "array" and (found := _spelling(schema["items"])):
-        item, read = re.compile(found[0]), found[1]
-        whole = rf"\[(?:{found[0]}(?:,{found[0]})*)?\]"
-        return whole, lambda text: tuple(map(read, item.findall(text)))
-    if kind == "object" and "propertyNames" in schema:
-        name = _spelling(schema["propertyNames"])
-        value = _spelling(schema["additionalProperties"])
-        if name and value:
-            return _spell_mapping(name[0], value[0], read=value[1])
-    return None
+
+def _in_words(rule: Mapping[str, Any]) -> str:
+    """Return what a JSON Schema of a field asks for."""
+    if "enum" in rule:
+        return f"one of {', '.join(map(repr, rule['enum']))}"
+    if "const" in rule:
+        return repr(rule["const"])
+    if rule.get("type") == "integer":
+        return f"an integer from {rule['minimum']} to 2^53 - 1"
+    if rule.get("type") == "array":
+        return f"a list, each {_in_words(rule['items'])}"
+    if "propertyNames" in rule:
+        name, value = rule["propertyNames"], rule["additionalProperties"]
+        return f"a mapping, each name {_in_words(name)}, each value {_in_words(value)}"
+    return _WORDS.get(rule.get("pattern", ""), "")
 
 
-def _spell_mapping(
-    name: str, value: str, *, read: Callable[[str], Any]
-) -> tuple[str, Callable[[str], Any]]:
-    pair, both = f"{name}:{value}", re.compile(f"({name}):({value})")
+@cache
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a kind of document, for use within another."""
 
-    def read_pairs(text: str) -> Mapping[str, Any]:
-        pairs = both.findall(text)
-        names = [key[1:-1] for key, _ in pairs]
-        if len(pairs) > 1 and names != sorted(set(names)):
-            raise ValueError("it must have its names in order, each once")
-        return MappingProxyType({key[1:-1]: read(item) for key, item in pairs})
+    def tidy(rule: Any) -> Any:
+        if isinstance(rule, str):
+            # Python's $ lets a newline through, and other languages do not know \Z.
+            return rule.replace(r"\Z", "$")
+        if not isinstance(rule, dict):
+            return rule
+        if words := rule.get("enum"):
+            return {"enum": words} if len(words) > 1 else {"const": words[0]}
+        return {word: tidy(inner) for word, inner in rule.items()}
 
-    return rf"\{{(?:{pair}(?:,{pair})*)?\}}", read_pairs
+    rules: dict[str, Any] = {"kind": {"const": kind.__struct_config__.tag}}
+    stated = get_type_hints(kind, include_extras=True)
+    for name in kind.__struct_fields__:
+        hint = stated[name]
+        within = isinstance(hint, type) and issubclass(hint, CanonicalDocument)
+        rules[name] = json_schema(hint) if within else tidy(schema(hint))
+    return describe(kind, rules)

@@ -18,24 +18,26 @@ of document states its kind in that JSON, so that no signature of one kind passe
 another.
 """
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar, get_args
+
+from msgspec.structs import force_setattr
 
 from ..exceptions import InvalidInput
-from ..promise.canonical import (
-    CanonicalDocument,
-    Count,
-    Digest,
-    OneOrMore,
-    checks_of,
-    hexadecimal,
-    one_of,
-)
 from ..rights.regimes import REGIMES
 from ..rights.standing import REASONS, Outcome, Right
-from .documents import Day, ModelName, read_document
+from .documents import (
+    CanonicalDocument,
+    Count,
+    Day,
+    Digest,
+    ModelName,
+    OneOrMore,
+    hexadecimal,
+    one_of,
+    read_document,
+)
 from .keys import KEY_BYTES, SIGNATURE_BYTES, PublicKey, SigningKey
 from .merkle import Tree
 
@@ -45,18 +47,22 @@ Signature: TypeAlias = Annotated[str, hexadecimal(SIGNATURE_BYTES)]
 Extension: TypeAlias = Literal["complex", "many"]
 EXTENSIONS: tuple[Extension, ...] = get_args(Extension)
 """Reasons for which laws allow an extension: complexity, or the number of requests."""
-SHARE = 100  # signatures that a thread verifies at a time: 10 ms
 # Of a document that is not signed yet; no key verifies it.
 NO_KEY, NO_SIGNATURE = "00" * KEY_BYTES, "00" * SIGNATURE_BYTES
 
 
-class SignedDocument(CanonicalDocument):
+class SignedDocument(CanonicalDocument, frozen=True):
     """A document with a key's name and that key's signature."""
 
-    __slots__ = ()
+    if TYPE_CHECKING:  # its classes have them; an entry cannot inherit fields twice
 
-    key: str
-    signature: str
+        @property
+        def key(self) -> str:
+            """Name of the key."""
+
+        @property
+        def signature(self) -> str:
+            """Signature of everything else."""
 
     def payload(self) -> bytes:
         """Return the bytes that the signature is of."""
@@ -77,50 +83,17 @@ def payload_of(text: str) -> bytes:
     return (before + after.partition('",')[2]).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class UnverifiedSignature:
-    """A signature that has not been verified yet."""
-
-    key: PublicKey
-    signature: bytes
-    payload: bytes
-
-
-def find_bad_signature(signatures: Sequence[UnverifiedSignature]) -> int | None:
-    """Return the position of the first signature that fails; None if all hold.
-
-    The library verifies without Python's lock, so that threads share the work.
-    """
-
-    def find_in_share(start: int) -> int | None:
-        for place, one in enumerate(signatures[start : start + SHARE], start):
-            if not one.key.verifies(one.signature, one.payload):
-                return place
-        return None
-
-    starts = range(0, len(signatures), SHARE)
-    if len(starts) < 2:
-        return find_in_share(0)
-    with ThreadPoolExecutor() as pool:
-        found = pool.map(find_in_share, starts)
-        return next((place for place in found if place is not None), None)
-
-
 AnySigned = TypeVar("AnySigned", bound=SignedDocument)
 
 
 def sign(document: AnySigned, key: SigningKey) -> AnySigned:
     """Return the document with this key's name and signature."""
-    # Its classes have the fields; the base cannot declare them beside Entry's slots.
-    unsigned: Any = document
     name = key.public.id
-    named: Any = unsigned if document.key == name else replace(unsigned, key=name)
-    signed: AnySigned = replace(named, signature=key.sign(named.payload()).hex())
-    return signed
+    named = document if document.key == name else document.replace(key=name)
+    return named.replace(signature=key.sign(named.payload()).hex())
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Entry(CanonicalDocument):
+class Entry(CanonicalDocument, frozen=True, kw_only=True):
     """One line of a ledger.
 
     Parameters
@@ -138,21 +111,17 @@ class Entry(CanonicalDocument):
 
     sequence: Count
     day: Day
-    kind: str
     version: Literal[1] = 1
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ModelRegistered(Entry):
+class ModelRegistered(Entry, frozen=True, kw_only=True, tag="model registered"):
     """A model came under the ledger, with the certificate of its first release."""
 
     model: ModelName
     certificate: Digest
-    kind: Literal["model registered"] = "model registered"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RequestCompleted(Entry):
+class RequestCompleted(Entry, frozen=True, kw_only=True, tag="request completed"):
     """People exercised a right, and were answered; the day is that of the answer.
 
     Parameters
@@ -183,10 +152,10 @@ class RequestCompleted(Entry):
     regime: Annotated[str, one_of(*REGIMES)]
     outcome: Outcome
     reason: Annotated[str, one_of(*REASONS)]
-    kind: Literal["request completed"] = "request completed"
 
-    def require_consistent(self) -> None:
+    def __post_init__(self) -> None:
         """Refuse days in an impossible order, and a refusal without a reason."""
+        force_setattr(self, "certificates", MappingProxyType(self.certificates))
         if not self.submitted <= min(self.accepted, self.deadline):
             raise InvalidInput(
                 f"RequestCompleted: submitted={self.submitted}, accepted="
@@ -201,8 +170,7 @@ class RequestCompleted(Entry):
             raise InvalidInput("RequestCompleted: it was refused, without a reason")
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RequestExtended(Entry):
+class RequestExtended(Entry, frozen=True, kw_only=True, tag="request extended"):
     """The deadline of a request was extended, and the person was told.
 
     Parameters
@@ -219,9 +187,8 @@ class RequestExtended(Entry):
     reason: Extension
     notified: Day
     deadline: Day
-    kind: Literal["request extended"] = "request extended"
 
-    def require_consistent(self) -> None:
+    def __post_init__(self) -> None:
         """Refuse days in an impossible order."""
         if self.notified > min(self.day, self.deadline):
             raise InvalidInput(
@@ -230,25 +197,20 @@ class RequestExtended(Entry):
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class HoldEnded(Entry):
+class HoldEnded(Entry, frozen=True, kw_only=True, tag="hold ended"):
     """Rows that a request put under a hold were erased, since its last day is past."""
 
     request: RequestId
-    kind: Literal["hold ended"] = "hold ended"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ReleaseMade(Entry):
+class ReleaseMade(Entry, frozen=True, kw_only=True, tag="release made"):
     """A model was published, under the certificate with this digest."""
 
     model: ModelName
     certificate: Digest
-    kind: Literal["release made"] = "release made"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ReleasesSuperseded(Entry):
+class ReleasesSuperseded(Entry, frozen=True, kw_only=True, tag="releases superseded"):
     """Earlier releases of a model must no longer be used.
 
     ``certificates`` holds the digests of theirs; ``by`` is that of the release to use.
@@ -257,11 +219,9 @@ class ReleasesSuperseded(Entry):
     model: ModelName
     certificates: tuple[Digest, ...]
     by: Digest
-    kind: Literal["releases superseded"] = "releases superseded"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ReleaseWithdrawn(Entry):
+class ReleaseWithdrawn(Entry, frozen=True, kw_only=True, tag="release withdrawn"):
     """The operator states that no copy of a release is in use any more.
 
     ``certificate`` is the digest of its certificate.
@@ -269,11 +229,9 @@ class ReleaseWithdrawn(Entry):
 
     model: ModelName
     certificate: Digest
-    kind: Literal["release withdrawn"] = "release withdrawn"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ModelRemoved(Entry):
+class ModelRemoved(Entry, frozen=True, kw_only=True, tag="model removed"):
     """A model was retired: its rows and keys are destroyed, and nothing follows it.
 
     ``certificate`` is the digest of that of its last release, which must no longer be
@@ -282,11 +240,9 @@ class ModelRemoved(Entry):
 
     model: ModelName
     certificate: Digest
-    kind: Literal["model removed"] = "model removed"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class KeyRotated(Entry, SignedDocument):
+class KeyRotated(Entry, SignedDocument, frozen=True, kw_only=True, tag="key rotated"):
     """From here on another key signs; ``sign`` this with the key that did so far.
 
     ``public`` is the new key, 32 bytes in hexadecimal; ``key`` names the old one.
@@ -295,7 +251,6 @@ class KeyRotated(Entry, SignedDocument):
     public: Annotated[str, hexadecimal(KEY_BYTES)]
     key: Digest = NO_KEY
     signature: Signature = NO_SIGNATURE
-    kind: Literal["key rotated"] = "key rotated"
 
     @property
     def new_key(self) -> PublicKey:
@@ -303,8 +258,7 @@ class KeyRotated(Entry, SignedDocument):
         return PublicKey(bytes.fromhex(self.public))
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Restored(Entry):
+class Restored(Entry, frozen=True, kw_only=True, tag="restored"):
     """The models were restored from a backup, and requests were applied again.
 
     ``taken`` is the day of the last entry in the backup; ``n_replayed`` is how many
@@ -313,11 +267,9 @@ class Restored(Entry):
 
     taken: Day
     n_replayed: Count
-    kind: Literal["restored"] = "restored"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class TrailSealed(Entry):
+class TrailSealed(Entry, frozen=True, kw_only=True, tag="trail sealed"):
     """Up to here the trail of who looked and who acted cannot be changed unnoticed.
 
     ``n_lines`` is how many lines it has; ``last`` is the hash of the last one, which
@@ -326,34 +278,33 @@ class TrailSealed(Entry):
 
     n_lines: OneOrMore
     last: Digest
-    kind: Literal["trail sealed"] = "trail sealed"
 
 
+AnyEntry: TypeAlias = (
+    HoldEnded
+    | KeyRotated
+    | ModelRegistered
+    | ModelRemoved
+    | ReleaseMade
+    | ReleaseWithdrawn
+    | ReleasesSuperseded
+    | RequestCompleted
+    | RequestExtended
+    | Restored
+    | TrailSealed
+)
 KINDS: Mapping[str, type[Entry]] = {
-    str(checks_of(kind)["kind"].schema["const"]): kind
-    for kind in (
-        HoldEnded,
-        KeyRotated,
-        ModelRegistered,
-        ModelRemoved,
-        ReleaseMade,
-        ReleaseWithdrawn,
-        ReleasesSuperseded,
-        RequestCompleted,
-        RequestExtended,
-        Restored,
-        TrailSealed,
-    )
+    str(kind.__struct_config__.tag): kind for kind in get_args(AnyEntry)
 }
 
 
 def read_entry(text: str | bytes) -> Entry:
     """Return the entry in these bytes; refuse an unknown kind."""
-    return read_document(text, KINDS)
+    entry: Entry = read_document(text, AnyEntry)
+    return entry
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Head(SignedDocument):
+class Head(SignedDocument, frozen=True, kw_only=True, tag="head"):
     """How many entries, the root over them, when, by which key, and its signature.
 
     Parameters
@@ -371,7 +322,6 @@ class Head(SignedDocument):
     day: Day
     key: Digest = NO_KEY
     signature: Signature = NO_SIGNATURE
-    kind: Literal["head"] = "head"
     version: Literal[1] = 1
 
     @property

@@ -211,36 +211,6 @@ class Document(Spelled):
         return type(self).from_json, (self.to_json(),)
 
 
-class CanonicalDocument(Document):
-    """A document of which every byte counts: any spelling but one is refused.
-
-    Trees and signatures are computed from these bytes, so there is no extra space, no
-    other order, no newline at the end.
-    """
-
-    __slots__ = ()
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Return the document in these bytes; refuse any but the canonical spelling."""
-        return cls.from_canonical(loads(text, cls.__name__), text)
-
-    @classmethod
-    def from_canonical(cls, fields: Mapping[str, Any], text: str | bytes) -> Self:
-        """Return the document with these fields; the text must be its spelling."""
-        try:
-            document = cls.from_fields(fields)
-        except RecursionError:
-            raise InvalidInput(f"{cls.__name__}: nested too deeply") from None
-        spelled = document.to_json()
-        if spelled != text if isinstance(text, str) else spelled.encode() != text:
-            raise InvalidInput(
-                f"{cls.__name__}: not in canonical spelling; pass the bytes as they "
-                "were written, without a newline at the end"
-            )
-        return document
-
-
 def _must(holds: object, words: str) -> None:
     """Raise ValueError unless a value is as it must be."""
     if not holds:
@@ -363,10 +333,7 @@ def mapping_of(names: Check, check: Check) -> Check:
 
 
 def document_of(kind: type[Document]) -> Check:
-    """Return a check for a document inside another.
-
-    Of a document that is published itself, the schema refers to its own.
-    """
+    """Return a check for a document inside another, whose schema is its own."""
 
     def normalise(value: Any) -> Document:
         if isinstance(value, kind):
@@ -374,10 +341,7 @@ def document_of(kind: type[Document]) -> Check:
         _must(isinstance(value, Mapping), f"be a {kind.__name__}")
         return kind.from_fields(value)
 
-    schema: Schema = {"$ref": f"{kind.__name__.lower()}.json"}
-    return Check(
-        normalise, json_schema(kind) if issubclass(kind, CanonicalDocument) else schema
-    )
+    return Check(normalise, {"$ref": f"{kind.__name__.lower()}.json"})
 
 
 def freeze(value: Any) -> Any:
@@ -448,10 +412,9 @@ def load_schema(name: str) -> dict[str, Any]:
     return schema
 
 
-def publish_schema(kind: type[Document]) -> dict[str, Any]:
+def publish_schema(kind: type, schema: Schema) -> dict[str, Any]:
     """Return the JSON Schema of a kind of document, as it is to be shipped."""
-    name, version = kind.__name__.lower(), checks_of(kind)["version"].schema["const"]
-    schema = json_schema(kind)
+    name, version = kind.__name__.lower(), schema["properties"]["version"]["const"]
     return {
         "$schema": DIALECT,
         "title": f"expunge {name}, version {version}",
@@ -462,19 +425,24 @@ def publish_schema(kind: type[Document]) -> dict[str, Any]:
 
 def json_schema(kind: type[Document]) -> dict[str, Any]:
     """Return the JSON Schema of a kind of document, for use within another."""
+    rules = {name: check.schema for name, check in checks_of(kind).items()}
+    return describe(kind, rules) | dict(kind.schema_rules())
+
+
+def describe(kind: type, rules: Mapping[str, Schema]) -> dict[str, Any]:
+    """Return a JSON Schema by those of the fields, with the words of the docstrings."""
     words = {name: text for base in kind.__mro__[::-1] for name, text in _words(base)}
     properties: dict[str, Any] = {}
-    for name, check in checks_of(kind).items():
+    for name in sorted(rules):
         # What the field means comes before what its type is in general.
         described = {"description": words[name]} if name in words else {}
-        properties[name] = {**described, **check.schema, **described}
+        properties[name] = {**described, **rules[name], **described}
     return {
         "description": _plain(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]),
         "type": "object",
         "additionalProperties": False,
         "required": list(properties),
         "properties": properties,
-        **kind.schema_rules(),
     }
 
 

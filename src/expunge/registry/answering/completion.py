@@ -34,7 +34,7 @@ from ...ledger import (
 )
 from ...ledger.documents import DAY, day_of, midnight
 from ...ledger.entries import EXTENSIONS
-from ...ledger.handling import describe_guarantee, list_destroyed
+from ...ledger.receipts import describe_guarantee, list_destroyed
 from ...promise.certificate import Certificate
 from ...promise.scope import leaves_files
 from ...rights.regimes import extended_deadline, legal_basis, regime_named

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ...core.values import Private
-from ...ledger.handling import RESTRICTION
+from ...ledger.receipts import RESTRICTION
 from ...rights.standing import (
     NOTHING_FOUND,
     Judgement,
