@@ -10,7 +10,7 @@ Busy.
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -299,9 +299,6 @@ class Context(Private):
         what the journal says.
     ledger
         Where the ledger stands, as of this turn; None if the store must be asked.
-    stated
-        The file of each model's checkpoint, if all that was committed is in the ledger
-        as of this turn; None if the store must be asked.
     """
 
     paths: Paths
@@ -313,7 +310,6 @@ class Context(Private):
     turn: str = ""
     reached: Reached = field(default_factory=Reached)
     ledger: Ledger | None = None
-    stated: Mapping[str, str] | None = None
 
     @classmethod
     def in_folder(cls, paths: Paths, settings: Settings) -> "Context":
@@ -364,11 +360,11 @@ class Context(Private):
         """Work, with the lock held; a failure after another took over becomes Busy."""
         turn = self.current_turn()
         if turn != self.turn:  # others worked since
-            self.turn, self.ledger, self.stated = turn, None, None
+            self.turn, self.ledger = turn, None
         try:
             yield
         except Exception as error:
-            self.ledger = self.stated = None
+            self.ledger = None
             if self._was_overtaken():
                 raise overtaken_error() from error
             raise
@@ -382,7 +378,7 @@ class Context(Private):
         ``writes`` are called first and sent together with the turn: nothing in them may
         read from the store. A caller who knows what became of the ledger may note it.
         """
-        self.ledger = self.stated = None
+        self.ledger = None
         turn = random_bytes(SECRET_BYTES).hex()
         with self.store.write() as connection:
             if not self.turn:
@@ -416,7 +412,7 @@ class Context(Private):
         from .loaded_model import load_checkpoint
 
         with self.store.read() as connection:
-            files = self.stated or releases_table.read_checkpoints(connection)
+            files = releases_table.read_checkpoints(connection)
             known = self.cache.get(name)
             if known is not None and known.checkpoint == files.get(name):
                 return known

@@ -34,7 +34,12 @@ from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..rights.identifiers import ID, require_kind
 from .aliases import write_spellings
-from .answering.completion import finish_committed, state_withdrawal
+from .answering.completion import (
+    finish_committed,
+    state_releases,
+    state_removal,
+    state_withdrawal,
+)
 from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .answering.worker import recover
 from .context import WAIT, Context, now
@@ -228,6 +233,7 @@ def store_model(
             connection, name, generation=generation - 1, after=after
         )
         write_release(connection, name, number=number, public=snapshot.public)
+        state_releases(connection, [name])
         aside_table.count_fit(connection, name)
     context.cache.pop(name, None)
 
@@ -283,7 +289,9 @@ def remove_model(context: Context, name: str) -> None:
         releases_table.newest_number(connection, name)  # or refuse
     context.cache.pop(name, None)
     with context.write_in_turn() as connection:
-        delete_model(connection, name, time=now())
+        time = now()
+        delete_model(connection, name, time=time)
+        state_removal(connection, name, time=time)
     finish_committed(context, WAIT)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select
 
 from ..core.values import Private
 from ..exceptions import InvalidInput, LedgerCorrupt, StoreFailed
@@ -25,7 +25,6 @@ from ..ledger import (
     Entry,
     Handling,
     Head,
-    HoldEnded,
     Ledger,
     ModelRegistered,
     ModelRemoved,
@@ -45,7 +44,6 @@ from .storage import (
     releases_table,
     requests_table,
 )
-from .storage.aside_table import ENDED
 from .storage.engine import together
 from .storage.journal import STATEMENT, Line
 from .storage.ledger_table import LedgerBatch
@@ -55,6 +53,7 @@ from .storage.tables import (
     parse_mark,
     read_mark,
     read_values,
+    unstated,
     write_mark,
     write_metadata,
 )
@@ -135,16 +134,12 @@ class Statement:
     def write(self, connection: Connection) -> None:
         """Write the statement to the store."""
         self.batch.write(connection, self.head)
+        connection.execute(_STATED, [_identify(entry) for entry in self.entries])
         for entry in self.entries:
-            if isinstance(entry, MADE):
-                releases_table.mark_in_ledger(connection, entry)
-            elif isinstance(entry, ReleaseWithdrawn):
+            if isinstance(entry, ReleaseWithdrawn):
                 releases_table.mark_withdrawal(connection, entry, time=self.time)
             elif isinstance(entry, ModelRemoved):
                 delete_model(connection, entry.model, time=self.time)
-                releases_table.mark_removal(connection, entry)
-            elif isinstance(entry, HoldEnded):
-                write_metadata(connection, ENDED, value="")
             elif isinstance(entry, RequestExtended):
                 requests_table.write_extension(connection, entry)
         requests_table.mark_completed(
@@ -154,6 +149,44 @@ class Statement:
                 for one in self.receipts
             ],
         )
+
+
+_STATED = delete(unstated).where(
+    unstated.c.about == bindparam("of"), unstated.c.kind == bindparam("what")
+)
+_UNSTATED = select(unstated).order_by(unstated.c.id)
+
+
+def _identify(entry: Entry) -> dict[str, str]:
+    """Return what tells an entry from others that are not in the ledger yet."""
+    about = getattr(entry, "request", "") or getattr(entry, "certificate", "")
+    return {"what": entry.kind, "of": about or getattr(entry, "by", "")}
+
+
+def add_unstated(
+    connection: Connection, entries: Sequence[Entry], *, earliest: Sequence[int]
+) -> None:
+    """Write what the ledger must be told, in the transaction that it tells of.
+
+    Number and day of an entry come when it is stated, no earlier than ``earliest``.
+    """
+    rows = [
+        {
+            "kind": key["what"],
+            "about": key["of"],
+            "text": entry.to_json(),
+            "earliest": time,
+        }
+        for entry, time in zip(entries, earliest, strict=True)
+        for key in [_identify(entry)]
+    ]
+    if rows:
+        connection.execute(insert(unstated), rows)
+
+
+def read_unstated(connection: Connection) -> list[Row[Any]]:
+    """Return what the ledger must be told, in order."""
+    return list(connection.execute(_UNSTATED))
 
 
 def write_statement(

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completion: what is committed is erased from disk, and the ledger says so.
 
-The write-ahead log is truncated, old keys are destroyed, then entries, head and
-receipts go into the journal and, in one transaction, into the store. Each step can be
-repeated, and the next worker begins with what is left of them.
+What the ledger must be told is written by the transaction that it tells of, into the
+table ``unstated``. The write-ahead log is truncated, old keys are destroyed, then those
+entries get their number and day, and go with head and receipts into the journal and, in
+one transaction, into the store. Each step can be repeated, and the next worker begins
+with what is left of them.
 
 That copies of a release were taken back changes nothing else: it is stated at once.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -22,7 +22,6 @@ from ...ledger import (
     EntryProof,
     Handling,
     HoldEnded,
-    Ledger,
     ModelRegistered,
     ModelRemoved,
     ReleaseMade,
@@ -31,8 +30,9 @@ from ...ledger import (
     RequestCompleted,
     RequestExtended,
     issue_receipt,
+    read_entry,
 )
-from ...ledger.documents import DAY, day_of, midnight
+from ...ledger.documents import DAY, FIRST_DAY, day_of, midnight
 from ...ledger.entries import EXTENSIONS
 from ...ledger.receipts import describe_guarantee, list_destroyed
 from ...promise.certificate import Certificate
@@ -41,140 +41,126 @@ from ...rights.regimes import extended_deadline, legal_basis, regime_named
 from ...rights.standing import BY_OPERATOR
 from ..context import Context, erase_deleted, next_entry_time, read_ledger, today
 from ..keys import find_signing_key
-from ..statements import Statement, write_statement
+from ..statements import (
+    MADE,
+    Statement,
+    add_unstated,
+    read_unstated,
+    write_statement,
+)
 from ..storage import releases_table, requests_table
-from ..storage.aside_table import ENDED, is_aside
 from ..storage.ledger_table import LedgerBatch
 from ..storage.releases_table import ReleaseStatus
 from ..storage.requests_table import Answered
-from ..storage.tables import read_metadata
 from .pending_rows import destroy_pending_keys
 
-Certificates: TypeAlias = dict[tuple[str, int], tuple[Certificate, str]]
-"""For a model and the number of a release, its certificate and the digest."""
 
-
-@dataclass(frozen=True, slots=True)
-class Unstated:
-    """What is committed and not in the ledger yet.
-
-    Attributes
-    ----------
-    waiting
-        Requests that are not applied.
-    applied, releases, removed
-        Requests that are, releases, and models that were removed.
-    ended
-        Requests whose rows were held, and are erased.
-    ledger
-        Where the ledger stands; None if there is nothing to state.
-    checkpoints
-        The file of each model's checkpoint; empty if the model was removed.
-    """
-
-    waiting: Sequence[Any]
-    applied: Sequence[Any]
-    releases: Sequence[Any]
-    removed: Sequence[Any]
-    ended: Sequence[str]
-    ledger: Ledger | None
-    checkpoints: Mapping[str, str]
-
-    @property
-    def has_asides(self) -> bool:
-        """Whether rows are set aside, or were."""
-        return any(map(is_aside, self.checkpoints))
-
-
-def finish_committed(
-    context: Context, wait: float, *, pending: Sequence[Any] | None = None
-) -> Unstated:
-    """Complete what was committed, if anything; return what was found.
+def finish_committed(context: Context, wait: float) -> None:
+    """Erase what was deleted, and state what the store says must be stated.
 
     A checkpoint may have been replaced without a request or a release, for instance by
     ``reanchor``: then there is nothing to state, but an old key to destroy.
-
-    ``pending`` are the requests that are not completed, if they were just read.
     """
     with context.store.read(snapshot=False) as connection:
-        if pending is None:
-            pending = requests_table.read_pending(connection)
-        unstated = _read_unstated(context, connection, pending=pending)
-    ledger = unstated.ledger
-    if ledger is None and context.checkpoints.is_clean(unstated.checkpoints):
-        context.stated = unstated.checkpoints
-        return unstated
+        rows = read_unstated(connection)
+        checkpoints = releases_table.read_all_checkpoints(connection)
+    if not rows and context.checkpoints.is_clean(checkpoints):
+        return
     with erase_deleted(context, wait):
-        statement = (
-            _make_statement(context, LedgerBatch(ledger), unstated=unstated)
-            if ledger is not None
-            else None
-        )
-        rectified = [one.id for one in unstated.applied if one.right == "rectify"]
-        destroy_pending_keys(context, rectified)
+        statement = _make_statement(context, rows) if rows else None
+        if statement is not None:
+            rectified = [
+                entry.request
+                for entry in statement.entries
+                if isinstance(entry, RequestCompleted) and entry.right == "rectify"
+            ]
+            destroy_pending_keys(context, rectified)
     if statement is not None:
         write_statement(context, statement)
-    context.stated = unstated.checkpoints
-    return unstated
 
 
-def _read_unstated(
-    context: Context, connection: Connection, *, pending: Sequence[Any]
-) -> Unstated:
-    """Return what is committed and not in the ledger yet."""
-    stages: dict[str, list[Any]] = {
-        stage: [line for line in pending if line.stage == stage]
-        for stage in (requests_table.ACCEPTED, requests_table.APPLIED)
-    }
-    waiting, applied = stages.values()
-    if context.stated is not None and not applied:
-        return Unstated(waiting, (), (), (), (), None, context.stated)
-    models = releases_table.read_unentered(connection)
-    releases = [line for line in models if line.digest is not None]
-    checkpoints = {line.name: line.checkpoint for line in models}
-    removed: Sequence[Any] = ()
-    if not all(checkpoints.values()):
-        removed = releases_table.removals_without_entry(connection)
-    ended: Sequence[str] = ()
-    if any(map(is_aside, checkpoints)):
-        ended = read_metadata(connection, ENDED).split()
-    anything = applied or releases or removed or ended
-    ledger = read_ledger(context, connection) if anything else None
-    return Unstated(waiting, applied, releases, removed, ended, ledger, checkpoints)
+def state_releases(connection: Connection, names: Sequence[str]) -> None:
+    """Have the newest releases of models stated; the transaction made them."""
+    entries: list[Entry] = []
+    for line in releases_table.read_newest_digests(connection, names):
+        kind = ModelRegistered if line.before is None else ReleaseMade
+        made = kind(sequence=0, day=FIRST_DAY, model=line.name, certificate=line.digest)
+        entries.append(made)
+        if line.before is not None:
+            # Earlier ones were superseded in earlier entries.
+            entry = ReleasesSuperseded(
+                sequence=0,
+                day=FIRST_DAY,
+                model=line.name,
+                certificates=(line.before,),
+                by=line.digest,
+            )
+            entries.append(entry)
+    add_unstated(connection, entries, earliest=[0] * len(entries))
 
 
-def _make_statement(
-    context: Context, batch: LedgerBatch, *, unstated: Unstated
-) -> Statement:
-    """Return the statement about what was applied, with entries and receipts."""
-    applied, releases = unstated.applied, unstated.releases
-    times = [line.accepted for line in applied]
-    times += [line.removed for line in unstated.removed]
-    latest = max(times, default=0)
-    time = next_entry_time(batch.ledger, latest)
-    day = day_of(time)
-    certificates, fitted = {}, []
-    for line in releases:
-        _append_release(batch, line, day=day)
-        certificate = Certificate.from_json(line.certificate)
-        certificates[line.model, line.number] = (certificate, line.digest)
-        if certificate.is_of_a_fit:
-            fitted.append(line.model)
-    completed = [
-        _append_request(batch, line, certificates=certificates, day=day)
-        for line in applied
-    ]
-    handlings = _describe_handlings(context, completed, unstated=unstated, day=day)
-    for line in unstated.removed:
-        entry = ModelRemoved(
-            sequence=batch.ledger.size,
-            day=day,
-            model=line.name,
-            certificate=line.digest,
+def state_answers(
+    connection: Connection, requests: Iterable[Any], *, made: Mapping[str, Answered]
+) -> None:
+    """Have those requests stated that the transaction answers."""
+    answered = [(line, made[line.id]) for line in requests if line.id in made]
+    entries = [
+        RequestCompleted(
+            sequence=0,
+            day=day_of(line.accepted),
+            request=line.id,
+            certificates=answer.certificates,
+            n_subjects=line.n_subjects,
+            submitted=line.submitted,
+            accepted=day_of(line.accepted),
+            deadline=day_of(line.deadline),
+            right=line.right,
+            regime=line.regime,
+            outcome=answer.outcome,
+            reason=answer.reason,
         )
-        batch.append(entry)
-    for request in unstated.ended:
-        batch.append(HoldEnded(sequence=batch.ledger.size, day=day, request=request))
+        for line, answer in answered
+    ]
+    add_unstated(connection, entries, earliest=[line.accepted for line, _ in answered])
+
+
+def state_removal(connection: Connection, name: str, *, time: int) -> None:
+    """Have it stated that a model was removed; the transaction does that."""
+    (line,) = releases_table.read_newest_digests(connection, [name])
+    entry = ModelRemoved(sequence=0, day=FIRST_DAY, model=name, certificate=line.digest)
+    add_unstated(connection, [entry], earliest=[time])
+
+
+def state_ended_holds(connection: Connection, requests: Sequence[str]) -> None:
+    """Have it stated that rows which requests held are erased."""
+    entries = [HoldEnded(sequence=0, day=FIRST_DAY, request=one) for one in requests]
+    add_unstated(connection, entries, earliest=[0] * len(entries))
+
+
+def _make_statement(context: Context, rows: Sequence[Any]) -> Statement:
+    """Return the statement of what must be stated, with the receipts of requests."""
+    pending = [read_entry(row.text) for row in rows]
+    done = [one.request for one in pending if isinstance(one, RequestCompleted)]
+    digests = [one.certificate for one in pending if isinstance(one, MADE)]
+    with context.store.read(snapshot=False) as connection:
+        batch = LedgerBatch(read_ledger(context, connection))
+        requests = requests_table.find_requests(connection, done)
+        texts = releases_table.read_certificates(connection, digests)
+        shipped = releases_table.shipped_releases(connection) if digests else []
+    time = next_entry_time(batch.ledger, max(row.earliest for row in rows))
+    day = day_of(time)
+    for entry in pending:
+        batch.append(entry.replace(sequence=batch.ledger.size, day=day))
+    entries = [entry for entry, _ in batch.entries]
+    certificates = {one: Certificate.from_json(text) for one, text in texts.items()}
+    completed = [
+        (entry, {name: certificates[one] for name, one in entry.certificates.items()})
+        for entry in entries
+        if isinstance(entry, RequestCompleted)
+    ]
+    handlings = _describe_handlings(
+        context, completed, requests=requests, shipped=shipped, day=day
+    )
     key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day)
     receipts = [
@@ -187,66 +173,24 @@ def _make_statement(
         )
         for (entry, named), handling in zip(completed, handlings, strict=True)
     ]
-    texts = {line.digest: line.certificate for line in releases}
+    fitted = [
+        one.model
+        for one in entries
+        if isinstance(one, MADE) and certificates[one.certificate].is_of_a_fit
+    ]
     return Statement(batch, head, time, receipts, fitted, texts)
-
-
-def _append_release(batch: LedgerBatch, line: Any, *, day: str) -> None:
-    """Append what happened to a model: it is new, or a release superseded another."""
-    kind = ModelRegistered if line.before is None else ReleaseMade
-    made = kind(
-        sequence=batch.ledger.size, day=day, model=line.model, certificate=line.digest
-    )
-    batch.append(made)
-    if line.before is not None:
-        # Earlier ones were superseded in earlier entries.
-        entry = ReleasesSuperseded(
-            sequence=batch.ledger.size,
-            day=day,
-            model=line.model,
-            certificates=(line.before,),
-            by=line.digest,
-        )
-        batch.append(entry)
-
-
-def _append_request(
-    batch: LedgerBatch, line: Any, *, certificates: Certificates, day: str
-) -> tuple[RequestCompleted, dict[str, Certificate]]:
-    """Append that a request is done; return the entry with its certificates."""
-    numbers: dict[str, int] = json.loads(line.releases)
-    named = {name: certificates[name, number] for name, number in numbers.items()}
-    entry = RequestCompleted(
-        sequence=batch.ledger.size,
-        day=day,
-        request=line.id,
-        certificates={name: digest for name, (_, digest) in named.items()},
-        n_subjects=line.n_subjects,
-        submitted=line.submitted,
-        accepted=day_of(line.accepted),
-        deadline=day_of(line.deadline),
-        right=line.right,
-        regime=line.regime,
-        outcome=line.outcome,
-        reason=line.reason,
-    )
-    batch.append(entry)
-    return entry, {name: certificate for name, (certificate, _) in named.items()}
 
 
 def _describe_handlings(
     context: Context,
     completed: Sequence[tuple[RequestCompleted, Mapping[str, Certificate]]],
     *,
-    unstated: Unstated,
+    requests: Mapping[str, Any],
+    shipped: Sequence[ReleaseStatus],
     day: str,
 ) -> list[Handling]:
     """Return what was done about each request, as an officer needs to know it."""
     models = sorted({name for _, named in completed for name in named})
-    shipped: list[ReleaseStatus] = []
-    if any(line.has_left for line in unstated.releases):
-        with context.store.read(snapshot=False) as connection:
-            shipped = releases_table.shipped_releases(connection)
     copies = {
         name: tuple(
             file
@@ -265,12 +209,12 @@ def _describe_handlings(
         _describe_handling(
             entry,
             named,
-            line=line,
+            line=requests[entry.request],
             until=until,
             in_files=any(leaves_files(one.not_covered) for one in named.values())
             or (anywhere and not named),
         ).with_copies({name: copies[name] for name in named})
-        for (entry, named), line in zip(completed, unstated.applied, strict=True)
+        for entry, named in completed
     ]
 
 
@@ -322,6 +266,8 @@ def refuse_request(context: Context, request: str, *, reason: str, wait: float) 
     answers = {request: Answered({}, "refused", reason)}
     with context.write_in_turn() as connection:
         requests_table.mark_applied(connection, answers)
+        line = requests_table.require_request(connection, request)
+        state_answers(connection, [line], made=answers)
     finish_committed(context, wait)
 
 

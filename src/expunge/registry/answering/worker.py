@@ -53,9 +53,13 @@ from ..storage import (
     requests_table,
 )
 from ..storage.requests_table import Answered, MovedMeanwhile
-from ..storage.tables import write_metadata
 from ..window import SECOND, Window
-from .completion import finish_committed
+from .completion import (
+    finish_committed,
+    state_answers,
+    state_ended_holds,
+    state_releases,
+)
 from .pending_rows import destroy_unneeded_keys, read_new_rows
 from .settling import EARLIER, FAILED, LOST, Asked, Settlement, settle
 
@@ -123,7 +127,11 @@ def apply_batch(
         with _isolated(context, model, broken=broken):
             changes += make_changes(context, reading, on_progress=be_silent)
     on_progress(len(readings), len(readings) + 1)
-    numbers = {one.name: one.after.number for one in changes if one.after is not None}
+    digests = {
+        one.name: one.after.snapshot.public.release.certificate.digest()
+        for one in changes
+        if one.after is not None
+    }
     settled = {request: people[request] for request in settlement.models}
     unfinished = _find_concerned(settled, [moves[model] for model in broken])
     changed = [some for model, some in moves.items() if model not in broken]
@@ -137,7 +145,7 @@ def apply_batch(
         if judged == NOTHING_FOUND and lines[request].outcome:
             judged = DONE  # by the models that changed before
         made[request] = Answered(
-            {name: numbers[name] for name in sorted(models) if name in numbers},
+            {name: digests[name] for name in sorted(models) if name in digests},
             judged.outcome,
             judged.reason,
             *settlement.retained[request],
@@ -148,6 +156,7 @@ def apply_batch(
             context,
             changes,
             made=made,
+            requests=waiting,
             after=partial(requests_table.mark_partly, ids=partly),
         )
     return Left(
@@ -297,10 +306,11 @@ def commit_changes(
     changes: "Sequence[AnyChange]",
     *,
     made: Mapping[str, Answered],
+    requests: Sequence[Any] = (),
     before: Callable[[Connection], None] | None = None,
     after: Callable[[Connection], None] = lambda connection: None,
 ) -> None:
-    """Write changed models and move requests on, in one transaction.
+    """Write changed models, move requests on, and what is to be stated of both.
 
     Parameters
     ----------
@@ -308,8 +318,8 @@ def commit_changes(
         The registry.
     changes
         What happens to models.
-    made
-        What became of each request.
+    made, requests
+        What became of each request, and the requests as the store has them.
     before, after
         What else to write, before these and after.
     """
@@ -326,6 +336,8 @@ def commit_changes(
             if before is not None:
                 before(connection)
                 write(connection)
+            state_releases(connection, [one.name for one in changes if one.after])
+            state_answers(connection, requests, made=made)
             after(connection)
     except BaseException:
         # Only the store knows now whether it was committed.
@@ -453,12 +465,12 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
     """
     pending = replay_journal(context)
     may_end = follow_clock(context)
-    found = finish_committed(context, wait, pending=pending)
+    finish_committed(context, wait)
     tidy_keys(context)
     destroy_unneeded_keys(context)
-    if may_end and found.has_asides and _erase_ended_holds(context):
-        found = finish_committed(context, wait)
-    return found.waiting
+    if may_end and _erase_ended_holds(context):
+        finish_committed(context, wait)
+    return [line for line in pending if line.stage == requests_table.ACCEPTED]
 
 
 def _erase_ended_holds(context: Context) -> bool:
@@ -466,12 +478,12 @@ def _erase_ended_holds(context: Context) -> bool:
 
     They are stated with what is completed next.
     """
-    from .changes import Move, make_changes, read_moves
-
     with context.store.read() as connection:
         ended = aside_table.read_ended(connection, today().isoformat())
         if not ended:
             return False
+        from .changes import Move, make_changes, read_moves
+
         moves: dict[str, Move] = {}
         for name, _, found in ended:
             moves.setdefault(name, Move()).leaving.append(found)
@@ -482,7 +494,7 @@ def _erase_ended_holds(context: Context) -> bool:
     changes = make_changes(context, reading, on_progress=be_silent)
 
     def note(connection: Connection) -> None:
-        write_metadata(connection, aside_table.ENDED, value=" ".join(requests))
+        state_ended_holds(connection, requests)
         gone = [tag for tag, names in held.items() if names <= moves.keys()]
         aliases_table.delete_aliases_of_people(connection, gone)
 

@@ -304,10 +304,9 @@ def _statement_lines(connection: Connection) -> Iterator[Content]:
         start = head.size
         done = [one.request for one in entries if isinstance(one, RequestCompleted)]
         made = [one for one in entries if isinstance(one, MADE)]
-        certificates = {
-            one.certificate: releases_table.read_certificate(connection, one)
-            for one in made
-        }
+        certificates = releases_table.read_certificates(
+            connection, [one.certificate for one in made]
+        )
         completed = requests_table.find_requests(connection, done)
         times = [line.completed for line in completed.values()]
         yield {

@@ -23,8 +23,6 @@ from .tables import models, rows, set_aside, subjects
 from .vault import KEY_BYTES, Checkpoints
 
 MARK = "~"
-ENDED = "ended holds"
-"""Under which name metadata have the requests whose hold ended, until it is stated."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

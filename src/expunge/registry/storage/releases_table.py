@@ -16,16 +16,16 @@ from sqlalchemy import (
     Connection,
     Row,
     bindparam,
-    exists,
     insert,
     select,
     update,
 )
 
 from ...exceptions import Busy, InvalidInput, ScheduleExhausted, StoreFailed
-from ...ledger import ModelRegistered, ModelRemoved, ReleaseMade, ReleaseWithdrawn
+from ...ledger import ModelRegistered, ReleaseMade, ReleaseWithdrawn
 from ...rights.identifiers import ID
 from .engine import write_exactly
+from .people_table import chunks
 from .tables import models, releases, shipments
 
 HASH_BYTES = 32
@@ -35,23 +35,18 @@ _BEFORE = releases.alias("before")
 _IS_NEWEST = (releases.c.model == models.c.name) & (
     releases.c.number == models.c.number
 )
-_UNENTERED = (
+_NEWEST = (
     select(
         models.c.name,
-        models.c.checkpoint,
-        exists().where(shipments.c.model == models.c.name).label("has_left"),
-        releases.c.model,
-        releases.c.number,
-        releases.c.certificate,
         releases.c.digest,
         _BEFORE.c.digest.label("before"),
     )
-    .select_from(models)
-    .outerjoin(releases, _IS_NEWEST & releases.c.sequence.is_(None))
+    .join(releases, _IS_NEWEST)
     .outerjoin(
         _BEFORE,
         (_BEFORE.c.model == models.c.name) & (_BEFORE.c.number == models.c.number - 1),
     )
+    .where(models.c.name.in_(bindparam("names", expanding=True)))
     .order_by(models.c.name)
 )
 
@@ -264,35 +259,12 @@ def find_release(connection: Connection, name: str, *, number: int) -> Row[Any]:
     return found
 
 
-def read_unentered(connection: Connection) -> list[Row[Any]]:
-    """Return all models, each with its newest release if the ledger does not know it.
+def read_newest_digests(connection: Connection, names: Sequence[str]) -> list[Row[Any]]:
+    """Return the ``digest`` of each model's newest release, and the one ``before`` it.
 
-    Of a model: its name, the file of its checkpoint, empty if it was removed, and
-    whether any release of it ``has_left``. Of a release: ``model``, ``number``,
-    ``certificate`` and ``digest``, None if the ledger knows it; and the digest of the
-    certificate ``before`` it, None for the first one.
+    These are of certificates; the one before is None for the first release.
     """
-    return list(connection.execute(_UNENTERED))
-
-
-_ENTER = (
-    update(releases)
-    .where(
-        releases.c.model == bindparam("of"),
-        releases.c.digest == bindparam("named"),
-        releases.c.superseded.is_(None),
-        releases.c.sequence.is_(None),
-    )
-    .values(sequence=bindparam("place"))
-)
-
-
-def mark_in_ledger(
-    connection: Connection, entry: ModelRegistered | ReleaseMade
-) -> None:
-    """Write down where in the ledger the newest release of a model is, if it is."""
-    found = {"of": entry.model, "named": entry.certificate, "place": entry.sequence}
-    connection.execute(_ENTER, found)
+    return list(connection.execute(_NEWEST, {"names": names}))
 
 
 def has_release(connection: Connection, name: str, *, number: int) -> bool:
@@ -331,14 +303,14 @@ def find_number(
     return None if found is None else int(found)
 
 
-def read_certificate(
-    connection: Connection, entry: ModelRegistered | ReleaseMade
-) -> str:
-    """Return the certificate of the release that an entry tells of."""
-    query = select(releases.c.certificate).where(
-        releases.c.model == entry.model, releases.c.digest == entry.certificate
-    )
-    return str(connection.scalar(query))
+def read_certificates(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
+    """Return certificates as JSON, by their digests."""
+    found = {}
+    for chunk in chunks(digests):
+        query = select(releases.c.digest, releases.c.certificate)
+        for line in connection.execute(query.where(releases.c.digest.in_(chunk))):
+            found[line.digest] = line.certificate
+    return found
 
 
 def read_all_certificates(connection: Connection) -> Iterator[tuple[str, str]]:
@@ -379,29 +351,6 @@ def mark_removed(connection: Connection, name: str, *, time: int) -> None:
     connection.execute(_SUPERSEDE, {"of": name, "time": time})
 
 
-def removals_without_entry(connection: Connection) -> list[Row[Any]]:
-    """Return the removed models that the ledger does not know of.
-
-    Each with the time and the digest of its last certificate.
-    """
-    query = (
-        select(models.c.name, models.c.removed, releases.c.digest)
-        .join(releases, _IS_NEWEST)
-        .where(models.c.removed.is_not(None), models.c.sequence.is_(None))
-        .order_by(models.c.name)
-    )
-    return list(connection.execute(query))
-
-
-def mark_removal(connection: Connection, entry: ModelRemoved) -> None:
-    """Write down where in the ledger the removal of a model is."""
-    connection.execute(
-        update(models)
-        .where(models.c.name == entry.model)
-        .values(sequence=entry.sequence)
-    )
-
-
 def insert_lost_releases(
     connection: Connection,
     entries: Sequence[ModelRegistered | ReleaseMade],
@@ -431,7 +380,6 @@ def insert_lost_releases(
                 "made": times[entry.sequence],
                 "certificate": certificates[entry.certificate],
                 "digest": entry.certificate,
-                "sequence": entry.sequence,
                 "superseded": times[entry.sequence],
             },
         )

@@ -5,7 +5,6 @@ Each moves on from the stage before and from no other: a process that was overta
 another is refused, and no request is applied or completed twice.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from sqlalchemy import (
 from ...exceptions import Busy, InvalidInput, UnknownRequest
 from ...ledger import RequestExtended
 from ...ledger.documents import midnight
+from ...rights.standing import Outcome
 from . import deliveries_table
 from .engine import analyse, write_exactly
 from .people_table import CHUNK, chunks
@@ -135,7 +135,6 @@ _KEEP_WAITING = (
 _ONE = update(requests).where(requests.c.id == bindparam("request"))
 _APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
     stage=APPLIED,
-    releases=bindparam("made"),
     outcome=bindparam("found"),
     reason=bindparam("why"),
     retained=bindparam("kept"),
@@ -242,7 +241,7 @@ def find_places(
 
 
 _PENDING = (
-    select(*SHOWN, requests.c.releases)
+    select(*SHOWN)
     .where(requests.c.stage.in_((ACCEPTED, APPLIED)))
     .order_by(requests.c.accepted, requests.c.id)
 )
@@ -254,14 +253,14 @@ def read_pending(connection: Connection) -> list[Row[Any]]:
 
 
 _AT_STAGE = (
-    select(*SHOWN, requests.c.releases)
+    select(*SHOWN)
     .where(requests.c.stage == bindparam("stage"))
     .order_by(requests.c.accepted, requests.c.id)
 )
 
 
 def read_stage(connection: Connection, stage: str) -> list[Row[Any]]:
-    """Return the requests at a stage, oldest first, with the releases they led to."""
+    """Return the requests at a stage, oldest first."""
     return list(connection.execute(_AT_STAGE, {"stage": stage}))
 
 
@@ -413,13 +412,13 @@ def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
 class Answered(NamedTuple):
     """What became of a request.
 
-    ``releases`` has the number of the release that each model got by it, ``retained``
-    why rows are kept sealed after it, and
-    ``forgets`` whether nothing of its people is kept.
+    ``certificates`` has the digest of that of the release which each model got by it,
+    ``retained`` why rows are kept sealed after it, and ``forgets`` whether nothing of
+    its people is kept.
     """
 
-    releases: Mapping[str, int]
-    outcome: str = "done"
+    certificates: Mapping[str, str]
+    outcome: Outcome = "done"
     reason: str = ""
     retained: str = ""
     retained_until: str = ""
@@ -431,7 +430,6 @@ def mark_applied(connection: Connection, answers: Mapping[str, Answered]) -> Non
     moved = [
         {
             "request": request,
-            "made": json.dumps(one.releases),
             "found": one.outcome,
             "why": one.reason,
             "kept": one.retained,

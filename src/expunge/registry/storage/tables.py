@@ -59,9 +59,8 @@ models = Table(
     Column("number", Integer, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("checkpoint", Text, nullable=False),
-    # When it was removed, if it was, and its entry in the ledger, once it has one.
+    # When it was removed, if it was.
     Column("removed", BigInteger),
-    Column("sequence", BigInteger),
     # How often it was fitted.
     Column("fits", Integer, nullable=False, server_default="0"),
     # The kind of identifier that the ids of its people are.
@@ -130,8 +129,6 @@ requests = Table(
     Column("n_subjects", Integer, nullable=False),
     # A keyed hash of what was asked: the same id must not ask for something else.
     Column("fingerprint", Text, nullable=False),
-    # The number of the release that each model got by it, as JSON.
-    Column("releases", Text),
     Column("completed", BigInteger),
     Column("receipt", Text),
     Column("error", Text, nullable=False, server_default=""),
@@ -242,8 +239,6 @@ releases = Table(
     Column("digest", Text, nullable=False),
     # What may be shipped; erased once superseded.
     Column("content", LargeBinary),
-    # Of its entry in the ledger, once it has one.
-    Column("sequence", BigInteger),
     Column("superseded", BigInteger),
     Column("withdrawn", BigInteger),
     ForeignKeyConstraint(["model"], ["models.name"]),
@@ -261,6 +256,20 @@ shipments = Table(
     Column("time", BigInteger, nullable=False),
     Column("name", Text, nullable=False),
     ForeignKeyConstraint(["model", "number"], ["releases.model", "releases.number"]),
+)
+
+# Entries that the ledger must get, written by the transaction that they tell of.
+unstated = Table(
+    "unstated",
+    schema,
+    Column("id", Integer, primary_key=True),
+    Column("kind", Text, nullable=False),
+    # The request or the certificate that it is about: with the kind it occurs once.
+    Column("about", Text, nullable=False),
+    # The entry as it will be, but for its number and day; it is no earlier than this.
+    Column("text", Text, nullable=False),
+    Column("earliest", BigInteger, nullable=False),
+    UniqueConstraint("about", "kind"),
 )
 
 entries = Table(
