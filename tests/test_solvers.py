@@ -310,3 +310,17 @@ def test_more_columns_than_rows_beside_a_kink(seed: int) -> None:
     objective = Objective(loss, L1(), alpha, intercept=seed % 3 == 0)
     rows = objective.rows(X, y if seed % 2 else np.sign(y))
     require_converged(objective, rows, solution=minimise(objective, rows))
+
+
+@pytest.mark.parametrize("seed", [118, 253, 322, 371, 595, 846])
+def test_values_do_not_rise_and_fall_for_ever(seed: int) -> None:
+    """A step far off that halves the residual may raise the value by much more."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(40, 6)) * 10.0 ** rng.uniform(-3, 3, 6)
+    y = 300 * X @ rng.normal(size=6) / np.abs(X).max()
+    weight = 10.0 ** rng.uniform(-4, 4, 40)
+    objective = Objective(Huber(1.35), L2(), alpha=5e-4, intercept=False)
+    rows = objective.rows(X, y, weight)
+    solution = minimise(objective, rows)
+    require_converged(objective, rows, solution=solution)
+    assert solution.n_steps < 50

@@ -61,7 +61,9 @@ StepRule: TypeAlias = Callable[[Vector, Vector], Minimum]
 TOLERANCE = 1e-10
 STEP_TOLERANCE = 1e-6  # relative to 1 + |theta|
 MAX_STEPS = 200
-MAX_HALVINGS = 40
+MAX_DOUBLINGS = 40
+SHORTEST = 2.0**-40
+HARDLY = 1e-6  # of the value: more than it rounds, and less than it should fall
 REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
 ARMIJO = 1e-4
 PATIENT_STEPS = 10  # steps in a row that make no progress far from the end
@@ -250,7 +252,9 @@ def _descend(
         target = model.step(here.theta, here.gradient)
         # Only a step with the true Hessian says how near the minimiser is.
         step = norm(target.x - here.theta) if model.exact else np.inf
-        there = _search(objective, passes, here=here, target=target)
+        there = _search(
+            objective, passes, here=here, target=target, least=best.residual
+        )
         if there is None and fresh:
             break
         if there is not None and not model.exact:
@@ -270,32 +274,41 @@ def _descend(
 
 
 def _search(
-    objective: Objective, passes: _Passes, *, here: Point, target: Minimum
+    objective: Objective,
+    passes: _Passes,
+    *,
+    here: Point,
+    target: Minimum,
+    least: float,
 ) -> Point | None:
-    """Return the first point on the way to the target that falls enough."""
+    """Return the first point on the way to the target that falls enough.
+
+    ``least`` is the smallest residual so far.
+    """
     way = target.x - here.theta
     slopes = here.gradient - objective.quadratic_gradient(here.theta)
     predicted = float(slopes @ way)
     predicted += objective.penalty_value(target.x) - objective.penalty_value(here.theta)
     slack = 64.0 * UNIT_ROUNDOFF * abs(here.value)
+    whole = there = passes.look(target.x, target.subgradient)
+    # Near the end the value rounds by more than it falls; the residual still tells.
+    hardly = HARDLY * abs(here.value)
+    if there.residual <= 0.5 * here.residual and there.value <= here.value + hardly:
+        return there
     length = 1.0
-    for _ in range(MAX_HALVINGS):
-        subgradient = target.subgradient if length == 1.0 else None
-        theta = target.x if length == 1.0 else here.theta + length * way
-        there = passes.look(theta, subgradient)
-        if there.value <= here.value + ARMIJO * length * predicted + slack:
-            return there
-        # Near the end the value rounds by more than it falls; the residual still tells.
-        if length == 1.0 and there.residual <= 0.5 * here.residual:
-            return there
+    while not there.value <= here.value + ARMIJO * length * predicted + slack:
         length *= 0.5
-    return None
+        if length < SHORTEST:
+            # Not to be taken again and again: the value would rise and fall for ever.
+            return whole if whole.residual <= 0.5 * least else None
+        there = passes.look(here.theta + length * way, None)
+    return there
 
 
 def _extend(passes: _Passes, *, here: Point, there: Point) -> Point:
     """Go on along a cautious step, doubling it for as long as the objective falls."""
     way = there.theta - here.theta
-    for _ in range(MAX_HALVINGS):
+    for _ in range(MAX_DOUBLINGS):
         way = 2.0 * way
         beyond = passes.look(here.theta + way, None)
         if not beyond.value < there.value:
