@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from expunge.cli.app import app
-from expunge.cli.common import DONE, NOT_VALID
+from expunge.cli.output import DONE, NOT_VALID
 from expunge.registry import Registry
 
 N_PEOPLE = 40

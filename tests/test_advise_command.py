@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from expunge import LogisticRegression, suggest_budget
-from expunge.cli.common import DATA_MISSING, DONE, WRONG_INPUT
+from expunge.cli.output import DATA_MISSING, DONE, WRONG_INPUT
 from expunge.tables import Roles, describe_preprocessing, read_table
 from tests.calling import Done, call
 

@@ -9,7 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from expunge.cli.common import DATA_MISSING, DONE, UNKNOWN, WRONG_INPUT
+from expunge.cli.output import DATA_MISSING, DONE, UNKNOWN, WRONG_INPUT
 from expunge.registry import Registry
 from expunge.rights import Identifier
 from tests.calling import call, copied, make_registry, person

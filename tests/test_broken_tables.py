@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from expunge.cli.common import DATA_MISSING, DONE, WRONG_INPUT
+from expunge.cli.output import DATA_MISSING, DONE, WRONG_INPUT
 from tests.calling import call, copied, make_registry, whole
 
 HEADER = "who,age,colour,y"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from expunge.cli.common import DATA_MISSING, DONE, NOT_VALID, WRONG_INPUT
+from expunge.cli.output import DATA_MISSING, DONE, NOT_VALID, WRONG_INPUT
 from expunge.ledger import EntryProof, Ledger, ReleaseMade, export, issue_receipt, sign
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, inclusion_proof

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from expunge.cli.common import STORE_FAILED
+from expunge.cli.output import STORE_FAILED
 from expunge.exceptions import StoreFailed
 from expunge.ledger import HoldEnded, check_receipt
 from expunge.registry import Registry, Request

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from expunge.cli.common import (
+from expunge.cli.estimators import ModelKind, ModelOptions
+from expunge.cli.output import (
     DATA_MISSING,
     DONE,
     STORE_FAILED,
     WRONG_INPUT,
 )
-from expunge.cli.estimators import EstimatorOptions, ModelKind
 from expunge.exceptions import InvalidInput
 from expunge.registry import Registry
 from expunge.tables import Schema
@@ -143,7 +143,7 @@ class TestFit:
         self, y: list[object], kind: ModelKind
     ) -> None:
         schema = Schema("y", guess_task(np.array(y)), ())
-        assert EstimatorOptions().choose_kind(schema.task, len(set(y))) is kind
+        assert ModelOptions().choose_kind(schema.task, len(set(y))) is kind
 
     def test_budget_is_the_default(self, folder: Path) -> None:
         models = {one["name"]: one for one in call("status", "--json").json["models"]}

@@ -14,19 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from expunge.cli.common import (
+from expunge.cli.demo import HEADING_WIDTH, put_under
+from expunge.cli.output import (
     DONE,
-    HEADING_WIDTH,
     NOT_INSTALLED,
     NOT_VALID,
     WRONG_INPUT,
-    CommandFailed,
-    print_under,
 )
-from expunge.cli.demo import DemoCommand
 from expunge.demo import run as demo_run
 from expunge.demo import values
 from expunge.demo.checks import (
@@ -45,6 +40,8 @@ from expunge.display.progress import OnProgress
 from expunge.ledger import Receipt, check_export, check_receipt, open_signing_key
 from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof, leaf_hash
 from expunge.registry import Registry
+from tests.calling import call
+from tests.cli_page import help_of
 
 ROOT = Path(__file__).parents[1]
 OPTIONS = DemoOptions(seed=3, n_alone=9, n_batch=6)
@@ -461,44 +458,42 @@ class TestCommand:
         """Let the command show the result of this module instead of a new one."""
         monkeypatch.setattr(demo_run, "run_demo", lambda *_, **__: run.result)
 
-    def test_writes_the_report_and_says_where(
-        self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_writes_the_report_and_says_where(self, run: Run, tmp_path: Path) -> None:
         folder = tmp_path / "new"
-        assert DemoCommand(out=folder).perform() == DONE
+        done = call("demo", "--out", folder)
+        assert done.code == DONE
         assert (folder / "report.html").read_text() == run.html
-        out = capsys.readouterr().out
-        assert str(folder / "report.html") in out
-        assert f"expunge verify {folder / TAMPERED_RECEIPT} --key" in out
+        assert str(folder / "report.html") in done.out
+        assert f"expunge verify {folder / TAMPERED_RECEIPT} --key" in done.out
 
-    def test_json_is_all_that_is_printed(
-        self, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert DemoCommand(out=tmp_path, as_json=True).perform() == DONE
-        raw = json.loads(capsys.readouterr().out)
-        assert raw == {"report": str(tmp_path / "report.html"), **run.result.to_json()}
+    def test_json_is_all_that_is_printed(self, run: Run, tmp_path: Path) -> None:
+        done = call("demo", "--out", tmp_path, "--json")
+        assert (done.code, done.err) == (DONE, "")
+        assert done.json == {
+            "report": str(tmp_path / "report.html"),
+            **run.result.to_json(),
+        }
 
     def test_broken_promise_has_an_exit_code(
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         broken = replace(run.result, n_receipts=0)
         monkeypatch.setattr(demo_run, "run_demo", lambda *_, **__: broken)
-        assert DemoCommand(out=tmp_path).perform() == NOT_VALID
+        assert call("demo", "--out", tmp_path).code == NOT_VALID
 
     def test_folder_in_use_is_left_alone(self, tmp_path: Path) -> None:
         kept = tmp_path / "kept"
         kept.write_text("mine")
         for taken in (tmp_path, kept):
-            with pytest.raises(CommandFailed, match="empty or new") as failure:
-                DemoCommand(out=taken).perform()
-            assert failure.value.code == WRONG_INPUT
+            done = call("demo", "--out", taken)
+            assert done.code == WRONG_INPUT and "empty or new" in done.err
         assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
     def test_without_a_folder_it_makes_a_temporary_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        assert DemoCommand().perform() == DONE
+        assert call("demo").code == DONE
         (made,) = tmp_path.iterdir()
         assert made.name.startswith("expunge-demo-")
         assert made.stat().st_mode & 0o077 == 0
@@ -509,15 +504,12 @@ class TestCommand:
     ) -> None:
         seen: list[str] = []
         monkeypatch.setattr("webbrowser.open", seen.append)
-        DemoCommand(out=tmp_path, show=wanted).perform()
+        call("demo", "--out", tmp_path, *["--open"] * wanted)
         assert seen == [(tmp_path / "report.html").as_uri()] * wanted
 
 
-def test_lines_are_wrapped_beside_their_headings(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_under("Heading", "word " * 30)
-    first, *rest = capsys.readouterr().out.splitlines()
+def test_lines_are_wrapped_beside_their_headings() -> None:
+    first, *rest = put_under("Heading", "word " * 30).splitlines()
     assert first.startswith("Heading     word")
     assert rest
     assert all(line.startswith(" " * HEADING_WIDTH + "word") for line in rest)
@@ -526,14 +518,10 @@ def test_lines_are_wrapped_beside_their_headings(
 
 
 def test_page_documents_every_option() -> None:
-    app = typer.Typer()
-    app.command("demo")(DemoCommand)
-    done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"})
     manual = (ROOT / "docs/demo.md").read_text()
-    assert done.exit_code == 0
     for option in ("--out", "--seed", "--open", "--json", "--debug"):
         assert f"`{option}`" in manual
-        assert option in done.stdout
+        assert option in help_of("demo")
 
 
 def test_missing_template_library_is_named_before_the_run(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from sqlalchemy import URL, make_url
 
-from expunge.cli.service import ServeCommand
+from expunge.cli.app import build_command
 from expunge.registry import Registry
 from expunge.service.app import DRAIN
 from expunge.service.settings import ServiceSettings, read_settings
@@ -114,8 +114,7 @@ class TestDockerfile:
 
 def options_of_serve() -> set[str]:
     """Return the options of the command."""
-    names = ServeCommand.__dataclass_fields__
-    return {f"--{name.replace('_', '-')}" for name in names}
+    return {word for option in build_command("serve").params for word in option.opts}
 
 
 class TestRequirements:

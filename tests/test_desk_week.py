@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from expunge.cli.common import DONE, NEAR_MISS, UNKNOWN
+from expunge.cli.output import DONE, NEAR_MISS, UNKNOWN
 from expunge.registry import Registry
 from expunge.rights import Identifier
 from expunge.service.app import create_app

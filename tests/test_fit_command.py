@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expunge.cli.common import DATA_MISSING, DONE, UNKNOWN, WRONG_INPUT
+from expunge.cli.output import DATA_MISSING, DONE, UNKNOWN, WRONG_INPUT
 from expunge.linear_model.tuned import ALPHAS
 from expunge.promise.scope import COLUMNS_GUESSED
 from expunge.registry import Registry

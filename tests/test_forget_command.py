@@ -4,13 +4,13 @@
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from expunge.cli import answering, common
-from expunge.cli.answering import split_into_batches
-from expunge.cli.common import (
+from expunge.cli import output, requests
+from expunge.cli.output import (
     BUSY,
     DATA_MISSING,
     DONE,
@@ -23,10 +23,11 @@ from expunge.cli.common import (
     UNKNOWN,
     WRONG_INPUT,
 )
+from expunge.cli.requests import split_into_batches
 from expunge.core.values import dumps
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
-from expunge.registry import Registry
+from expunge.registry import Registry, Request
 from tests.calling import call, copied, make_registry, person, whole
 from tests.registries import after, before_each, today, working
 
@@ -341,7 +342,7 @@ class TestForget:
                     raise StoreFailed("no room is left; make room")
 
         monkeypatch.setattr(
-            answering, "split_into_batches", lambda asked: split_into_batches(asked, 2)
+            requests, "split_into_batches", lambda asked: split_into_batches(asked, 2)
         )
         Path("ids.txt").write_text("\n".join(map(person, range(5))))
         with before_each("sending requests", fill):
@@ -368,7 +369,7 @@ class TestForget:
         unchanged: Callable[[], bool],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(common, "is_terminal", lambda: True)
+        monkeypatch.setattr(output, "is_terminal", lambda: True)
         about = (table, "--target", "outcome", "--subject", "patient")
         for words in (
             ("forget", person(1)),
@@ -382,8 +383,11 @@ class TestForget:
         assert call("forget", person(1), "--yes").code == DONE
 
     def test_batches_lose_nobody(self) -> None:
-        assert list(split_into_batches(range(7), 3)) == [(0, 1, 2), (3, 4, 5), (6,)]
-        assert list(split_into_batches([], 3)) == []
+        asked = [Request((person(number),)) for number in range(7)]
+        parts = split_into_batches(asked, 3)
+        assert list(map(len, parts)) == [3, 3, 1]
+        assert [*chain.from_iterable(parts)] == asked
+        assert split_into_batches([], 3) == []
 
 
 class TestExitCodes:

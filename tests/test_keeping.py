@@ -10,13 +10,11 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
-from expunge.cli import common
-from expunge.cli.common import (
+from expunge.cli import output
+from expunge.cli.output import (
     DATA_MISSING,
     DONE,
     INTERRUPTED,
@@ -24,11 +22,11 @@ from expunge.cli.common import (
     STORE_FAILED,
     UNKNOWN,
     WRONG_INPUT,
+    Result,
     TextTable,
-    format_ids,
-    measure_columns,
-    print_json,
+    print_result,
 )
+from expunge.cli.requests import format_ids
 from expunge.core.values import dumps
 from expunge.ledger import read_entry
 from expunge.linear_model.fitting import read_shipped
@@ -138,16 +136,24 @@ main()"""
         done = call("status", "-r", tmp_path / "new")
         assert "no model yet; start with expunge fit" in done.out
 
-    def test_tables_stay_within_a_terminal(self) -> None:
+    def test_tables_stay_within_a_terminal(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         lines = (("1", "2026-11-15 13:52", "certified", "m" * 64, "[red]f" * 30),)
         table = TextTable(("release", "made (UTC)", "status", "model", "files"), lines)
         drawn = StringIO()
-        table.print(Console(file=drawn, width=80))
+        drawn.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
+        monkeypatch.setattr(sys, "stdout", drawn)
+        print_result(Result(text=table), as_json=False)
         assert max(map(len, drawn.getvalue().splitlines())) <= 80
         shown = "".join(drawn.getvalue().split())
         assert shown.count("m") >= 64
         assert shown.count("[") >= 30
-        assert table.to_text().splitlines()[1].endswith("[red]f" * 30)
+        piped = StringIO()
+        monkeypatch.setattr(sys, "stdout", piped)
+        print_result(Result(text=table), as_json=False)
+        assert piped.getvalue().splitlines()[1].endswith("[red]f" * 30)
 
 
 class TestLog:
@@ -257,7 +263,7 @@ class TestRemove:
     ) -> None:
         before = whole(folder)
         with monkeypatch.context() as patch:
-            patch.setattr(common, "is_terminal", lambda: True)
+            patch.setattr(output, "is_terminal", lambda: True)
             assert call("remove", "churn").code == INTERRUPTED
         assert call("remove", "nobody").code == WRONG_INPUT
         assert whole(folder) == before
@@ -455,7 +461,8 @@ def test_ids_are_shown_cut_short_and_in_ascii() -> None:
 
 
 def test_json_has_no_infinities(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"radius": [float("inf"), 1.5], "n": (1, None)})
+    data = {"radius": [float("inf"), 1.5], "n": (1, None)}
+    print_result(Result(data), as_json=True)
     assert json.loads(capsys.readouterr().out) == {
         "radius": [None, 1.5],
         "n": [1, None],
@@ -472,15 +479,7 @@ def test_interruption_is_told_in_one_line(
     assert call("status").code == 130
 
 
-def test_a_table_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long log is printed in time that grows with its length, not its square."""
-    calls = []
-
-    def measure(lines: Any) -> list[int]:
-        calls.append(lines)
-        return measure_columns(lines)
-
-    monkeypatch.setattr(common, "measure_columns", measure)
-    text = TextTable(("entry", "day"), (("1", "2024-01-01"), ("10", ""))).to_text()
-    assert text == "entry  day\n1      2024-01-01\n10"
-    assert len(calls) == 1
+def test_columns_of_a_table_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    table = TextTable(("entry", "day"), (("1", "2024-01-01"), ("10", "")))
+    print_result(Result(text=table), as_json=False)
+    assert capsys.readouterr().out == "entry  day\n1      2024-01-01\n10\n"

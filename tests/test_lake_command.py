@@ -8,7 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from expunge.cli.common import DONE, WRONG_INPUT
+from expunge.cli.output import DONE, WRONG_INPUT
 from expunge.display.progress import ProgressBar
 from expunge.registry import Registry
 from tests.calling import call, whole

@@ -12,8 +12,8 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LogisticRegression, TunedClassifier, load
-from expunge.cli.common import show_named_progress, show_progress
-from expunge.cli.estimators import EstimatorOptions, ModelKind
+from expunge.cli.estimators import ModelKind, ModelOptions
+from expunge.cli.output import show_progress
 from expunge.display.progress import DrawnBar, ProgressBar
 from expunge.exceptions import ExpungeError
 
@@ -106,10 +106,12 @@ def test_commands_show_a_bar_on_a_terminal_alone(
 ) -> None:
     for terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda on=terminal: on)
-        with show_progress("forgetting") as report, show_named_progress("a") as step:
+        with show_progress("forgetting") as report:
             report(1, 2)
-            step("b", 0, 1)
-        assert ("forgetting [" in capsys.readouterr().err) is terminal
+        with show_progress("a", labels=("b", "c")) as step:
+            step(2, 2)
+        shown = capsys.readouterr().err
+        assert ("forgetting [" in shown) is ("c [" in shown) is terminal
 
 
 def test_a_fit_by_command_shows_a_bar_on_a_terminal_alone(
@@ -117,7 +119,7 @@ def test_a_fit_by_command_shows_a_bar_on_a_terminal_alone(
 ) -> None:
     for terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda on=terminal: on)
-        assert EstimatorOptions().build_estimator(ModelKind.linear).verbose is terminal
+        assert ModelOptions().build_estimator(ModelKind.linear).verbose is terminal
 
 
 def test_a_notebook_keeps_the_last_bar_alone(

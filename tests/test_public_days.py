@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from expunge.cli.common import describe_deadline
+from expunge.cli.output import describe_deadline
 from expunge.ledger import RequestCompleted, Restored, check_receipt
 from expunge.ledger.documents import DAY
 from expunge.registry import Registry, Request

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from expunge import LinearRegression
-from expunge.cli.common import DONE, LOST, UNKNOWN, WRONG_INPUT
+from expunge.cli.output import DONE, LOST, UNKNOWN, WRONG_INPUT
 from expunge.registry import Registry
 from tests.calling import call, whole
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import pytest
 
-from expunge.cli.common import DATA_MISSING, DONE, WRONG_INPUT
+from expunge.cli.output import DATA_MISSING, DONE, WRONG_INPUT
 from expunge.client import Client
 from expunge.registry import Registry
 from expunge.service.app import listen

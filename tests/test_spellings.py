@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from expunge.cli.app import app
-from expunge.cli.common import DONE, NEAR_MISS, UNKNOWN, WRONG_INPUT
+from expunge.cli.output import DONE, NEAR_MISS, UNKNOWN, WRONG_INPUT
 from expunge.exceptions import InvalidInput
 from expunge.ledger.keys import near_tag
 from expunge.registry import ForgottenInData, Registry, Request

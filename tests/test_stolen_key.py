@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from expunge.cli.common import DONE, NOT_VALID
+from expunge.cli.output import DONE, NOT_VALID
 from expunge.ledger import (
     Entry,
     KeyRotated,

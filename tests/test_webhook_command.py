@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from expunge.cli.common import DONE, WRONG_INPUT
+from expunge.cli.output import DONE, WRONG_INPUT
 from expunge.registry import Outcome, Registry, Request
 from expunge.service.outbound.events import plan_messages
 from expunge.service.windows import Windows

@@ -1,62 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
 """The application: all commands, and how each one is run and fails.
 
-A command is a value whose fields are its options. Typer builds it from the command line
-and ``perform`` runs it, so all commands fail in the same way. ``COMMANDS`` lists them;
-a command is imported when it is called, and imports what it needs when it runs, which
-keeps ``expunge --help`` quick.
+A command is a function whose parameters are its options, and which returns a
+``Result``. Options that several commands share are a dataclass, whose fields stand on
+the command line like any other. ``COMMANDS`` lists the commands; a command is imported
+when it is called, and imports what it needs when it runs, which keeps ``expunge
+--help`` quick.
 """
 
-import json
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from functools import partial
 from importlib import import_module
-from typing import Annotated, Any, Protocol
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from .common import INTERRUPTED, MEANINGS, WRONG_INPUT, explain, find_exit_code
+from .options import Debug, Json
+from .output import (
+    INTERRUPTED,
+    MEANINGS,
+    WRONG_INPUT,
+    Result,
+    explain,
+    find_exit_code,
+    print_error,
+    print_result,
+)
 
 # Typer has no public name for its usage errors; a bad parameter is one of them.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-class Command(Protocol):
-    """Something to run once, after the command line was read."""
-
-    @property
-    def as_json(self) -> bool:
-        """Whether answers and errors are JSON."""
-
-    @property
-    def debug(self) -> bool:
-        """Whether a failure shows its traceback."""
-
-    def perform(self) -> int:
-        """Run it and return the exit code."""
-
-
-def perform(command: Command) -> None:
-    """Run a command; print one line if it fails."""
+def perform(command: Callable[[], Result], *, as_json: bool, debug: bool) -> None:
+    """Run a command, print its answer, and exit; print one line if it fails."""
     try:
-        code = command.perform()
+        result = command()
+        print_result(result, as_json=as_json)
+        if result.error is not None:
+            raise result.error
+        code = result.code
     except BrokenPipeError:
         raise  # The reader has closed the pipe; typer ends quietly.
     except KeyboardInterrupt:
         code = INTERRUPTED
-        print_error(MEANINGS[code], code, as_json=command.as_json)
+        print_error(MEANINGS[code], code, as_json=as_json)
     except Exception as error:
-        if command.debug:
+        if debug:
             raise
         code = find_exit_code(error)
-        print_error(explain(error), code, as_json=command.as_json)
+        print_error(explain(error), code, as_json=as_json)
     raise typer.Exit(code)
 
 
-def print_error(text: str, code: int, *, as_json: bool) -> None:
-    """Print to stderr what went wrong."""
-    as_data = json.dumps({"error": text, "code": code})
-    typer.echo(as_data if as_json else f"expunge: {text}", err=True)
+def build_command(words: str) -> Any:
+    """Import a command, and return it as Typer runs it, with its options."""
+    home, _ = COMMANDS[words]
+    module = import_module(f".{home}", __package__)
+    function = getattr(module, words.replace(" ", "_"))
+    declared = signature(function, eval_str=True).parameters
+    groups: dict[str, tuple[Any, Mapping[str, Parameter]]] = {}
+    for one in declared.values():
+        if is_dataclass(kind := one.annotation) and isinstance(kind, type):
+            groups[one.name] = kind, signature(kind, eval_str=True).parameters
+    # The printer's own options stand before that of the registry.
+    options: dict[str, Any] = {}
+    shared = {
+        "as_json": Parameter(
+            "as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json
+        ),
+        "debug": Parameter(
+            "debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug
+        ),
+    }
+    for one in declared.values():
+        _, fields = groups.get(one.name, (None, {one.name: one}))
+        for field, option in fields.items():
+            options |= shared if field == "registry" else {}
+            options[field] = option.replace(kind=Parameter.KEYWORD_ONLY)
+    options |= shared
+
+    def run(*, as_json: bool, debug: bool, **given: Any) -> None:
+        for group, (kind, fields) in groups.items():
+            given[group] = kind(**{field: given.pop(field) for field in fields})
+        perform(partial(function, **given), as_json=as_json, debug=debug)
+
+    run.__doc__ = function.__doc__
+    run.__signature__ = Signature(list(options.values()))  # type: ignore[attr-defined]
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(words.split()[-1])(run)
+    return typer.main.get_command(alone)
 
 
 class CommandGroup(TyperGroup):
@@ -133,7 +169,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     # Plain help is quick, and the same in a terminal, a pipe and the manual.
     rich_markup_mode=None,
-    result_callback=perform,
 )
 
 
@@ -152,7 +187,6 @@ def expunge(
             "--version",
             callback=print_version,
             is_eager=True,
-            expose_value=False,  # or ``perform`` would be given it
             help="Show the version and exit.",
         ),
     ] = False,
@@ -160,59 +194,97 @@ def expunge(
     """Certified machine unlearning of regularised convex models."""
 
 
-# Every command, with the first sentence of its help, which ``expunge --help`` shows.
+# Every command: the module where it is the function of its name (``alias find`` is
+# ``alias_find``), and the first sentence of its help, which lists show.
 COMMANDS = {
-    "init": "Create a registry.",
-    "advise": "Say which sigma to take, and how many people may leave.",
-    "fit": "Fit a model to a table, and keep it so that it can forget.",
-    "add": "Add the rows of a table to a model, and release it.",
-    "schema": "Print the schema of a model: what the columns of its table are.",
-    "forget": "Forget people in every model that holds them.",
+    "init": ("admin", "Create a registry."),
+    "advise": ("estimators", "Say which sigma to take, and how many people may leave."),
+    "fit": ("fit", "Fit a model to a table, and keep it so that it can forget."),
+    "add": ("rows", "Add the rows of a table to a model, and release it."),
+    "schema": (
+        "models",
+        "Print the schema of a model: what the columns of its table are.",
+    ),
+    "forget": ("requests", "Forget people in every model that holds them."),
     "request": (
-        "Exercise a right of people: erase, object, restrict, lift, hold or end-hold."
+        "requests",
+        "Exercise a right of people: erase, object, restrict, lift, hold or end-hold.",
     ),
-    "rectify": "Replace the rows of a person in a model by those of a table.",
-    "cancel": "Take back a request that waits.",
-    "exact": "State that a request means whom it names, and nobody else.",
-    "refuse": "Answer a request that waits with a refusal, and print the receipt.",
-    "extend": "Extend the deadline of a request, once, as its law allows.",
-    "alias import": "Import aliases of people from a table, all of them or none.",
-    "alias find": "Print the id that each alias leads to, one per line.",
-    "alias count": "Print how many aliases there are.",
-    "alias remove": "Delete aliases, for instance of a number that changed hands.",
-    "lake status": "Show whether a model's files still hold people who left it.",
-    "lake rewrite": "Rewrite a model's files without the people who left.",
-    "status": "Show models, requests and outdated releases.",
+    "rectify": ("rows", "Replace the rows of a person in a model by those of a table."),
+    "cancel": ("requests", "Take back a request that waits."),
+    "exact": ("requests", "State that a request means whom it names, and nobody else."),
+    "refuse": (
+        "requests",
+        "Answer a request that waits with a refusal, and print the receipt.",
+    ),
+    "extend": (
+        "requests",
+        "Extend the deadline of a request, once, as its law allows.",
+    ),
+    "alias import": (
+        "aliases",
+        "Import aliases of people from a table, all of them or none.",
+    ),
+    "alias find": ("aliases", "Print the id that each alias leads to, one per line."),
+    "alias count": ("aliases", "Print how many aliases there are."),
+    "alias remove": (
+        "aliases",
+        "Delete aliases, for instance of a number that changed hands.",
+    ),
+    "lake status": (
+        "lake",
+        "Show whether a model's files still hold people who left it.",
+    ),
+    "lake rewrite": ("lake", "Rewrite a model's files without the people who left."),
+    "status": ("status", "Show models, requests and outdated releases."),
     "clock confirm": (
-        "Say that the machine's clock is right, so that what is due may end."
+        "status",
+        "Say that the machine's clock is right, so that what is due may end.",
     ),
-    "log": "Print the ledger, or export it to a file that anyone can verify.",
-    "release": "Write a release to a file, or withdraw one.",
-    "remove": "Retire a model, and destroy its rows and keys.",
-    "verify": "Check whether a receipt, ledger export or certificate is valid.",
-    "audit": "Open the private record behind a model's release, for an auditor.",
-    "rotate": "Replace a key.",
-    "reanchor": "Rebuild a model's private state from the remaining rows.",
-    "restore": "Restore the store from a backup, and forget again.",
+    "log": (
+        "admin",
+        "Print the ledger, or export it to a file that anyone can verify.",
+    ),
+    "release": ("models", "Write a release to a file, or withdraw one."),
+    "remove": ("models", "Retire a model, and destroy its rows and keys."),
+    "verify": (
+        "verify",
+        "Check whether a receipt, ledger export or certificate is valid.",
+    ),
+    "audit": (
+        "verify",
+        "Open the private record behind a model's release, for an auditor.",
+    ),
+    "rotate": ("admin", "Replace a key."),
+    "reanchor": ("models", "Rebuild a model's private state from the remaining rows."),
+    "restore": ("admin", "Restore the store from a backup, and forget again."),
     "serve": (
-        "Serve a registry: an API, a dashboard, and the protocols of privacy desks."
+        "service",
+        "Serve a registry: an API, a dashboard, and the protocols of privacy desks.",
     ),
-    "token create": "Make a token, and print it.",
-    "token list": "List the tokens that have not expired.",
-    "token revoke": "Revoke a token, so that it no longer works.",
+    "token create": ("service", "Make a token, and print it."),
+    "token list": ("service", "List the tokens that have not expired."),
+    "token revoke": ("service", "Revoke a token, so that it no longer works."),
     "webhook add": (
-        "Let a service call an address when something happens; print the secret."
+        "service",
+        "Let a service call an address when something happens; print the secret.",
     ),
-    "webhook list": "List the addresses that a service calls.",
-    "webhook remove": "Stop calling an address; calls that still wait are given up.",
+    "webhook list": ("service", "List the addresses that a service calls."),
+    "webhook remove": (
+        "service",
+        "Stop calling an address; calls that still wait are given up.",
+    ),
     "webhook deliveries": (
-        "List what was told to others, newest first: webhooks and callbacks."
+        "service",
+        "List what was told to others, newest first: webhooks and callbacks.",
     ),
     "webhook replay": (
-        "Deliver something again, for instance after a receiver was repaired."
+        "service",
+        "Deliver something again, for instance after a receiver was repaired.",
     ),
     "demo": (
-        "Forget 150 people on bundled data, check the receipts, and write a report."
+        "demo",
+        "Forget 150 people on bundled data, check the receipts, and write a report.",
     ),
 }
 GROUPS = {
@@ -222,37 +294,6 @@ GROUPS = {
     "token": "Manage the tokens with which others call a service.",
     "webhook": "Manage webhooks: whom a service calls when something happens.",
 }
-# Where each one is: ``alias find`` is the class ``AliasFindCommand`` of ``aliases``.
-MODULES = {
-    "admin": "init restore rotate log",
-    "aliases": "alias",
-    "demo": "demo",
-    "estimators": "advise",
-    "fit": "fit",
-    "lake": "lake",
-    "models": "schema release reanchor remove",
-    "requests": "forget request cancel exact refuse extend",
-    "rows": "add rectify",
-    "service": "serve token webhook",
-    "status": "status clock",
-    "verify": "verify audit",
-}
-
-
-def import_command(words: str) -> type[Command]:
-    """Import a command, and return its class."""
-    first, *_ = words.split()
-    (module,) = [home for home, names in MODULES.items() if first in names.split()]
-    name = words.title().replace(" ", "") + "Command"
-    found: type[Command] = getattr(import_module(f".{module}", __package__), name)
-    return found
-
-
-def build_command(words: str) -> Any:
-    """Return a command as Typer runs it, with its options."""
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(words.split()[-1])(import_command(words))
-    return typer.main.get_command(alone)
 
 
 def register_commands() -> None:
@@ -265,7 +306,7 @@ def register_commands() -> None:
     }
     for name, group in groups.items():
         app.add_typer(group, name=name)
-    for words, text in COMMANDS.items():
+    for words, (_, text) in COMMANDS.items():
         *above, name = words.split()
         # Lists show the name and the text; ``resolve_command`` finds the rest.
         (groups[above[0]] if above else app).command(name, help=text)(lambda: None)

@@ -3,7 +3,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,22 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput, Unsupported
-from .common import (
-    DONE,
-    CommonOptions,
-    print_json,
-    print_note,
-    print_text,
-    require_file,
-)
+from .options import Drop, Target, require_file
+from .output import Result
 
 if TYPE_CHECKING:
-    from ..plan import Advice
     from ..tables import TrainingTable
 
 # Scaled columns need little: 1e-3 costs a point of accuracy on 300,000 flights.
 ALPHA = 1e-4
-BUDGET_OPTIONS = ("epsilon", "delta", "sigma", "tau", "releases", "row_norm")
 
 
 class ModelKind(StrEnum):
@@ -57,8 +49,8 @@ class MechanismName(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimatorOptions:
-    """Options that choose the estimator and its budget."""
+class ModelOptions:
+    """Options that choose the estimator."""
 
     task: Annotated[
         TaskName,
@@ -131,40 +123,6 @@ class EstimatorOptions:
     mechanism: Annotated[
         MechanismName, typer.Option(help="How to compute removals.")
     ] = MechanismName.auto
-    epsilon: Annotated[
-        float | None, typer.Option(help="Privacy parameter epsilon (default 1).")
-    ] = None
-    delta: Annotated[
-        float | None, typer.Option(help="Privacy parameter delta (default 1e-5).")
-    ] = None
-    sigma: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the noise on each parameter (default 0.1)."
-        ),
-    ] = None
-    tau: Annotated[
-        float | None,
-        typer.Option(
-            help="How far a solver may be from its minimiser (default: 1 % of what "
-            "the budget allows)."
-        ),
-    ] = None
-    releases: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Promise it for this many releases together, including the first "
-            "(default: for each release on its own).",
-        ),
-    ] = None
-    row_norm: Annotated[
-        float | None,
-        typer.Option(help="Declared bound on the norm of rows (default: measured)."),
-    ] = None
-    no_budget: Annotated[
-        bool, typer.Option("--no-budget", help="Add no noise, and promise nothing.")
-    ] = False
 
     def choose_task(self) -> str | None:
         """Return the task that the options ask for; None to follow the target."""
@@ -195,11 +153,11 @@ class EstimatorOptions:
         """Whether alpha is chosen by cross-validation."""
         return self.alphas is not None or self.search
 
-    def build_estimator(self, kind: ModelKind) -> Any:
+    def build_estimator(self, kind: ModelKind, budget: Any = None) -> Any:
         """Return the unfitted estimator."""
         settings: dict[str, Any] = {
             "mechanism": self.mechanism.value,
-            "budget": self.build_budget(),
+            "budget": budget,
             "ridge": self.ridge,
             "fit_intercept": not self.no_intercept,
             "penalize_intercept": self.penalize_intercept,
@@ -225,7 +183,7 @@ class EstimatorOptions:
         return estimators[kind](C=self.c, l1_ratio=self.l1_ratio, **settings)
 
     def build_for_table(
-        self, table: "TrainingTable", classes: Sequence[Any] | None
+        self, table: "TrainingTable", *, classes: Sequence[Any] | None, budget: Any
     ) -> tuple[ModelKind, Any]:
         """Return the kind of model for a table, and the unfitted estimator.
 
@@ -235,7 +193,7 @@ class EstimatorOptions:
 
         n_classes = len(classes or set(table.y.tolist()))
         kind = self.choose_kind(table.schema.task, n_classes)
-        model = self.build_estimator(kind)
+        model = self.build_estimator(kind, budget)
         model.set_params(preprocessing=describe_preprocessing(table))
         if classes is not None:
             model.set_params(classes=list(classes))
@@ -264,11 +222,57 @@ class EstimatorOptions:
         alphas = ALPHAS if self.alphas is None else parse_alphas(self.alphas)
         return estimator(alphas=alphas, l1_ratios=(self.l1_ratio,), **settings)
 
+
+Epsilon = Annotated[
+    float | None, typer.Option(help="Privacy parameter epsilon (default 1).")
+]
+Releases = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Promise it for this many releases together, including the first "
+        "(default: for each release on its own).",
+    ),
+]
+RowNorm = Annotated[
+    float | None,
+    typer.Option(help="Declared bound on the norm of rows (default: measured)."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """Options that fix what is promised."""
+
+    epsilon: Epsilon = None
+    delta: Annotated[
+        float | None, typer.Option(help="Privacy parameter delta (default 1e-5).")
+    ] = None
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the noise on each parameter (default 0.1)."
+        ),
+    ] = None
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            help="How far a solver may be from its minimiser (default: 1 % of what "
+            "the budget allows)."
+        ),
+    ] = None
+    releases: Releases = None
+    row_norm: RowNorm = None
+    no_budget: Annotated[
+        bool, typer.Option("--no-budget", help="Add no noise, and promise nothing.")
+    ] = False
+
     def build_budget(self) -> Any:
         """Return the budget of the options; None with --no-budget."""
         from ..promise.budget import Budget
 
-        stated = {name: getattr(self, name) for name in BUDGET_OPTIONS}
+        stated = asdict(self)
+        del stated["no_budget"]
         given = {name: value for name, value in stated.items() if value is not None}
         if not self.no_budget:
             return Budget(**given)
@@ -328,8 +332,49 @@ def _parse_label(word: str, y: Any, *, option: str) -> Any:
         ) from None
 
 
-@dataclass(frozen=True)
-class AdviseCommand(CommonOptions, EstimatorOptions):
+def advise(
+    file: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="The table: CSV or Parquet.")
+    ],
+    *,
+    target: Target,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of ids that say whose row it is; without it each request "
+            "removes one row.",
+        ),
+    ] = None,
+    drop: Drop = None,
+    max_loss: Annotated[
+        float,
+        typer.Option(
+            help="How much accuracy, or R2, the noise may cost: 0.01 is one point."
+        ),
+    ] = 0.01,
+    requests: Annotated[
+        int,
+        typer.Option(min=1, help="How many requests you expect before you fit again."),
+    ] = 1000,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Plot the results to this file."),
+    ] = None,
+    estimator: ModelOptions,
+    epsilon: Epsilon = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Privacy parameter delta (default 1e-5, or less for many people)."
+        ),
+    ] = None,
+    releases: Releases = None,
+    row_norm: RowNorm = None,
+    # What the command finds out is no option of it, but deserves a word.
+    sigma: Annotated[float | None, typer.Option(hidden=True)] = None,
+    no_budget: Annotated[bool, typer.Option("--no-budget", hidden=True)] = False,
+) -> Result:
     """Say which sigma to take, and how many people may leave.
 
     It tries a model like yours with more and more noise, and lets people leave it, in
@@ -338,125 +383,52 @@ class AdviseCommand(CommonOptions, EstimatorOptions):
     remaining rows. Give public or older data: no certificate covers a budget that was
     chosen from the rows of the model itself.
     """
+    from ..plan import suggest_budget
+    from ..tables import Roles, read_table
 
-    file: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="The table: CSV or Parquet.")
-    ]
-    target: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
-    ]
-    subject: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of ids that say whose row it is; without it each request "
-            "removes one row.",
-        ),
-    ] = None
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
-    ] = None
-    max_loss: Annotated[
-        float,
-        typer.Option(
-            help="How much accuracy, or R2, the noise may cost: 0.01 is one point."
-        ),
-    ] = 0.01
-    requests: Annotated[
-        int,
-        typer.Option(min=1, help="How many requests you expect before you fit again."),
-    ] = 1000
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Plot the results to this file."),
-    ] = None
-
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            help="Privacy parameter delta (default 1e-5, or less for many people)."
-        ),
-    ] = field(default=None, kw_only=True)
-    # What the command finds out is no option of it.
-    sigma: Annotated[float | None, typer.Option(hidden=True)] = field(
-        default=None, kw_only=True
+    if sigma is not None or no_budget:
+        given = "--no-budget" if no_budget else "--sigma"
+        raise InvalidInput(f"{given}, but sigma is what advise finds out; omit it")
+    require_file(file)
+    task = estimator.choose_task()
+    roles = Roles(target=target, subject=subject, drop=tuple(drop or ()), task=task)
+    table = read_table(file, roles)
+    _, model = estimator.build_for_table(
+        table, classes=table.schema.classes, budget=None
     )
-    no_budget: Annotated[bool, typer.Option("--no-budget", hidden=True)] = field(
-        default=False, kw_only=True
+    promise = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "releases": releases,
+        "row_norm": row_norm,
+    }
+    # What is not promised here is chosen for as many people as there are.
+    promised = {name: value for name, value in promise.items() if value is not None}
+    advice = suggest_budget(
+        table.X,
+        table.y,
+        model,
+        subjects=table.subjects,
+        max_loss=max_loss,
+        requests=requests,
+        **promised,
     )
-
-    def perform(self) -> int:
-        """Read the table, try budgets, and print the one to take."""
-        from ..plan import suggest_budget
-
-        if self.sigma is not None or self.no_budget:
-            given = "--no-budget" if self.no_budget else "--sigma"
-            raise InvalidInput(f"{given}, but sigma is what advise finds out; omit it")
-        require_file(self.file)
-        X, y, subjects, model = self._prepare()
-        advice = suggest_budget(
-            X,
-            y,
-            model,
-            subjects=subjects,
-            max_loss=self.max_loss,
-            requests=self.requests,
-            **self._choose_promise(),
-        )
-        if self.plot is not None:
-            advice.plot(self.plot)
-        self._print(advice)
-        return DONE
-
-    def _prepare(self) -> tuple[Any, Any, list[str] | None, Any]:
-        """Return the features, the target, whose rows they are, and the estimator."""
-        from ..tables import Roles, read_table
-
-        roles = Roles(
-            target=self.target,
-            subject=self.subject,
-            drop=tuple(self.drop or ()),
-            task=self.choose_task(),
-        )
-        table = read_table(self.file, roles)
-        # What is not promised here is chosen for as many people as there are.
-        _, model = self.build_for_table(table, table.schema.classes)
-        return table.X, table.y, table.subjects, model.set_params(budget=None)
-
-    def _choose_promise(self) -> dict[str, Any]:
-        """Return what the options say of the budget."""
-        stated = {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "releases": self.releases,
-            "row_norm": self.row_norm,
-        }
-        return {name: value for name, value in stated.items() if value is not None}
-
-    def _print(self, advice: "Advice") -> None:
-        """Print the advice, and how to follow it."""
-        if self.as_json:
-            found = {
-                "sigma": advice.budget.sigma,
-                "may_leave": advice.may_leave,
-                "line": advice.line,
-                "options": list_options(advice),
-                "sentences": advice.sentences,
-            }
-            print_json(found | asdict(advice))
-            return
-        print_text(str(advice).rstrip())
-        print_note(f"To fit with it: expunge fit ... {list_options(advice)}")
-
-
-def list_options(advice: "Advice") -> str:
-    """Return the budget as options of ``expunge fit``."""
+    if plot is not None:
+        advice.plot(plot)
     budget = advice.budget
-    named = {"epsilon": budget.epsilon, "delta": budget.delta, "sigma": budget.sigma}
-    options = [f"--{name} {value!r}" for name, value in named.items()]
+    options = [
+        f"--{name} {getattr(budget, name)!r}" for name in ("epsilon", "delta", "sigma")
+    ]
     if budget.releases is not None:
         options.append(f"--releases {budget.releases}")
     if budget.row_norm is not None:
         options.append(f"--row-norm {budget.row_norm!r}")
-    return " ".join(options)
+    found = {
+        "sigma": budget.sigma,
+        "may_leave": advice.may_leave,
+        "line": advice.line,
+        "options": " ".join(options),
+        "sentences": advice.sentences,
+    }
+    how = f"To fit with it: expunge fit ... {' '.join(options)}"
+    return Result(found | asdict(advice), str(advice).rstrip(), [how])

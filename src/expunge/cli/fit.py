@@ -1,69 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``fit``, and what it did with each column of the table."""
+"""The command ``fit``: to a table in memory, or to files read block by block."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..exceptions import ExpungeError, InvalidInput
-from .common import (
-    DONE,
-    ConfirmOptions,
-    RegistryOptions,
+from .estimators import BudgetOptions, ModelKind, ModelOptions, parse_classes
+from .models import read_columns
+from .options import (
+    FOLDER,
+    Drop,
+    Folder,
+    ModelName,
+    OthersIds,
+    Target,
+    WithoutForgotten,
+    Yes,
+    open_registry,
+    require_file,
+)
+from .output import (
+    Result,
     TextTable,
+    confirm,
+    count_releases_left,
     describe_promise,
-    explain_forgotten,
     format_count,
     format_pairs,
+    format_people,
     model_to_json,
-    print_json,
     print_note,
-    print_text,
-    require_file,
-    warn_of_last_release,
+    show_progress,
 )
-from .estimators import ModelKind, parse_classes
-from .lake import KeepRows, LakeOptions, LongFit, print_long_fit, readmit_owners
-from .models import read_columns
+from .rows import explain_forgotten, explain_near
 
 if TYPE_CHECKING:
+    from ..long import LongTable
     from ..registry import LeftOut, ModelStatus, Registry
-    from ..tables import Roles, Schema, TrainingTable
-    from ..tables.trial import TrialScore
+    from ..tables import Schema, TrainingTable
 
 
 ENDING = ".schema.json"
+MEBIBYTE = 1 << 20
+FIT_LABELS = ("looking for people who left", "fitting", "storing", "erasing")
 
 
-@dataclass(frozen=True)
-class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
-    """Fit a model to a table, and keep it so that it can forget.
+class KeepRows(StrEnum):
+    """What the registry keeps of the rows."""
 
-    Text, dates and missing values are taken care of: it prints what it does with each
-    column, and writes that to a schema file that you can edit and give back with
-    --schema. The first release is made under a budget: what it promises, and the noise
-    that pays for it, are fixed before the data are seen. With --no-budget nothing is
-    promised.
+    registry = "registry"
+    lake = "lake"
+    never = "never"
 
-    Several Parquet files, a folder of them, and a table with --keep-rows lake or never,
-    are read block by block and may be larger than memory; their columns must be numbers
-    and are used as they are.
-    """
 
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE",
-            help="The table: CSV, Parquet or Arrow; or Parquet files, or their folder.",
-        ),
-    ]
-    target: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
-    ]
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Options that say what is fitted, and to whose rows."""
+
+    target: Target
     subject: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of ids that say whose row it is."),
@@ -97,10 +96,7 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
             "option a class leaves the model with its last row.",
         ),
     ] = None
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
-    ] = None
+    drop: Drop = None
     category: Annotated[
         list[str] | None,
         typer.Option(
@@ -147,368 +143,434 @@ class FitCommand(RegistryOptions, ConfirmOptions, LakeOptions):
             help="Accept people who were forgotten before, because they came back.",
         ),
     ] = False
-    without_forgotten: Annotated[
-        bool,
+    without_forgotten: WithoutForgotten = False
+    exact: OthersIds = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeOptions:
+    """Options of tables that may stay in their files."""
+
+    keep_rows: Annotated[
+        KeepRows,
         typer.Option(
-            "--without-forgotten",
-            help="Leave out the rows of people who were forgotten before.",
+            help="registry: keep the rows, sealed. lake: keep only where each "
+            "person's rows are, and read your Parquet files when an answer needs them. "
+            "never: the same, and read nothing again but the rows of those who leave."
         ),
-    ] = False
-
-    exact: Annotated[
-        bool,
+    ] = KeepRows.registry
+    source: Annotated[
+        str | None,
         typer.Option(
-            "--exact",
-            help="Ids that differ from those of forgotten people only in case, "
-            "spacing, width or zeros are other people's.",
+            metavar="WORD",
+            help="Public name of the files: receipts say that this source still holds "
+            "people who left (default: the name of the model).",
         ),
-    ] = False
+    ] = None
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="MIB",
+            min=1,
+            help="How many MiB of rows may be in memory while files are read (default: "
+            "256).",
+        ),
+    ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Fit on the workers of a Dask cluster, at dask://HOST:PORT. They must "
+            "see the files under the same paths. With --keep-rows lake or never.",
+        ),
+    ] = None
 
-    def perform(self) -> int:
-        """Read the table, fit, and print what is promised and what to expect."""
-        from ..tables import read_schema, read_table
 
-        self._require_subjects()
-        if self._is_long:
-            return self._fit_long()
-        require_file(self.file)
-        if self.schema is not None:
-            require_file(self.schema)
-        written = None if self.write_schema is None else self._require_folder()
-        given = None if self.schema is None else read_schema(self.schema)
-        table = read_table(self.file, self._choose_roles(), schema=given)
-        self._require_kind(table)
-        kind, model = self._build_model(table)
-        with self.open_registry() as registry:
-            if self.no_subject and not self.exact:
-                self._require_nobody_named(registry, [self.file])
-            if self.replace:
-                self.confirm(f"Replace model {self.name}, and erase its rows?")
-            if self.readmit and table.subjects:
-                registry.requests.readmit(table.subjects)
-            left_out = self._fit(registry, model, table=table)
-            fitted = {one.name: one for one in registry.status().models}[self.name]
-        if given is None or written is not None:
-            written = write_schema(table.schema, self.file, asked=written)
-        report = FitReport(
-            kind,
-            table,
-            written=written,
-            trial=self._try(model, table),
-            left_out=left_out,
+@dataclass(frozen=True)
+class Fit:
+    """All that a fit is asked for.
+
+    Attributes
+    ----------
+    name, files
+        Of the model, and of the table.
+    options, estimator, budget, lake
+        What the command line says.
+    yes, folder
+        Whether to ask nothing, and where the registry is.
+    """
+
+    name: str
+    files: Sequence[Path]
+    options: DataOptions
+    estimator: ModelOptions
+    budget: BudgetOptions
+    lake: LakeOptions
+    yes: bool
+    folder: Path
+
+
+def fit(
+    name: ModelName,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE",
+            help="The table: CSV, Parquet or Arrow; or Parquet files, or their folder.",
+        ),
+    ],
+    *,
+    options: DataOptions,
+    estimator: ModelOptions,
+    budget: BudgetOptions,
+    lake: LakeOptions,
+    yes: Yes = False,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Fit a model to a table, and keep it so that it can forget.
+
+    Text, dates and missing values are taken care of: it prints what it does with each
+    column, and writes that to a schema file that you can edit and give back with
+    --schema. The first release is made under a budget: what it promises, and the noise
+    that pays for it, are fixed before the data are seen. With --no-budget nothing is
+    promised.
+
+    Several Parquet files, a folder of them, and a table with --keep-rows lake or never,
+    are read block by block and may be larger than memory; their columns must be numbers
+    and are used as they are.
+    """
+    if options.subject is None and not options.no_subject:
+        raise InvalidInput(
+            "whose rows are these? name the column of ids with --subject, or give "
+            "--no-subject if nobody needs to be forgotten from the model"
         )
-        if self.as_json:
-            print_json(model_to_json(fitted) | report.to_json())
-        else:
-            self._print(fitted, report)
-        warn_of_last_release(fitted)
-        return DONE
+    if options.no_subject and (options.subject is not None or options.readmit):
+        other = "--readmit" if options.subject is None else "--subject"
+        raise InvalidInput(f"--no-subject with {other}; give only one of them")
+    if options.without_forgotten and (options.no_subject or options.readmit):
+        other = "--no-subject" if options.no_subject else "--readmit"
+        raise InvalidInput(f"--without-forgotten with {other}; give only one of them")
+    asked = Fit(name, files, options, estimator, budget, lake, yes, registry)
+    kept = lake.keep_rows is KeepRows.registry and lake.engine is None
+    if kept and len(files) == 1 and not files[0].is_dir():
+        return fit_table(asked)
+    return fit_files(asked)
 
-    @property
-    def file(self) -> Path:
-        """The file, where there is one."""
-        return self.files[0]
 
-    @property
-    def _is_long(self) -> bool:
-        """Whether the table is read block by block."""
-        kept = self.keep_rows is KeepRows.registry and self.engine is None
-        return not kept or len(self.files) > 1 or self.file.is_dir()
+def fit_table(asked: Fit) -> Result:
+    """Fit to a table in memory; say what was done with each column."""
+    from ..registry import ForgottenInData
+    from ..tables import Roles, read_schema, read_table
+    from ..tables.trial import try_model
 
-    def _fit_long(self) -> int:
-        """Fit to Parquet files that are read block by block."""
-        from ..long.parquet import find_files
-
-        for option in ("schema", "write_schema", "category", "alphas", "class_weight"):
-            if getattr(self, option):
-                raise InvalidInput(
-                    f"--{option.replace('_', '-')} is for a table in memory; these "
-                    "files are read block by block: give one file and --keep-rows "
-                    "registry, or omit it"
-                )
-        columns = {
-            name: getattr(self, name) for name in ("target", "subject", "weight")
-        }
-        asked = LongFit(
-            self.name, self.files, columns, self.drop or (), self.classes, self
+    options, (file,) = asked.options, asked.files
+    require_file(file)
+    if options.schema is not None:
+        require_file(options.schema)
+    folder = options.write_schema and options.write_schema.absolute().parent
+    if folder and not folder.is_dir():
+        raise InvalidInput(
+            f"--write-schema {options.write_schema}: there is no such folder; make it"
         )
-        with self.open_registry() as registry, asked.open_table() as table:
-            if self.no_subject and not self.exact:
-                self._require_nobody_named(registry, find_files(self.files))
-            kind, model = asked.build_model(table)
-            if self.replace:
-                self.confirm(f"Replace model {self.name}, and erase its rows?")
-            if self.readmit:
-                readmit_owners(registry, table)
-            left_out = asked.fit(
-                registry,
-                table,
-                model=model,
-                replace=self.replace,
-                search=self.tuned_by,
-                without_forgotten=self.without_forgotten,
-                subject_kind=self.subject_kind or "id",
-                exact=self.exact,
-            )
-            fitted = {one.name: one for one in registry.status().models}[self.name]
-            n_rows = len(table)
-        print_long_fit(fitted, asked, kind=kind, n_rows=n_rows, left_out=left_out)
-        warn_of_last_release(fitted)
-        return DONE
-
-    def _require_nobody_named(
-        self, registry: "Registry", files: Sequence[Path]
-    ) -> None:
-        """Refuse tables without owners, if a column names people who left."""
-        from ..tables.people import read_possible_ids
-
-        kept = (read_columns(registry, one.name) for one in registry.status().models)
-        known = {one.subject for one in kept if one is not None and one.subject}
-        for file in files:
-            for column, ids in read_possible_ids(file, self.target, known=known):
-                back = registry.requests.find_forgotten(ids, near=True) if ids else ()
-                if back:
-                    people = format_count(len(back), "person", plural="people")
-                    raise InvalidInput(
-                        f"--no-subject, and column {column!r} of {file} names {people} "
-                        "who were forgotten: their rows would come back; give "
-                        f"--subject {column!r} --without-forgotten, or --exact if the "
-                        "column does not say whose row it is"
-                    )
-
-    def _require_kind(self, table: "TrainingTable") -> None:
-        """Raise if ids are addresses, and nobody said whether they are just ids.
-
-        Hashes of such ids, which nothing tells from a stranger's, would find nobody.
-        """
-        from ..rights.identifiers import ADDRESSES, normal_form
-
-        if self.subject_kind is not None or not table.subjects:
-            return
-        ids = dict.fromkeys(table.subjects)
-        for kind in ADDRESSES:
-            if all(normal_form(kind, one) is not None for one in ids):
-                raise InvalidInput(
-                    f"column {self.subject!r} of {self.file} has nothing but values of "
-                    f"kind {kind}: give --subject-kind {kind}, and people are found by "
-                    "any spelling of theirs, raw or hashed; or --subject-kind id, if "
-                    "ids are compared as they are"
-                )
-
-    def _fit(
-        self, registry: "Registry", model: Any, *, table: "TrainingTable"
-    ) -> "LeftOut":
-        """Fit and store the model; name the lines of people who were forgotten."""
-        from ..registry import ForgottenInData
-
-        fit = registry.models.refit if self.replace else registry.fit
+    given = None if options.schema is None else read_schema(options.schema)
+    roles = Roles(
+        target=options.target,
+        subject=options.subject,
+        weight=options.weight,
+        drop=tuple(options.drop or ()),
+        category=tuple(options.category or ()),
+        task=asked.estimator.choose_task(),
+    )
+    table = read_table(file, roles, schema=given)
+    if options.subject_kind is None and table.subjects:
+        _require_plain_ids(table.subjects, f"{options.subject!r} of {file}")
+    classes = table.schema.classes
+    if options.classes is not None:
+        if classes is not None:
+            raise InvalidInput("--classes, but the schema declares them; omit it")
+        classes = tuple(parse_classes(options.classes, table.y))
+    budget = asked.budget.build_budget()
+    kind, model = asked.estimator.build_for_table(table, classes=classes, budget=budget)
+    with open_registry(asked.folder) as registry:
+        _require_nobody_named(registry, asked, files=[file])
+        _confirm_replacement(asked)
+        if options.readmit and table.subjects:
+            registry.requests.readmit(table.subjects)
+        store = registry.models.refit if options.replace else registry.fit
         try:
-            return fit(
-                self.name,
+            left_out = store(
+                asked.name,
                 model,
                 table.X,
                 table.y,
                 subjects=table.subjects,
                 sample_weight=table.weight,
-                search=self.tuned_by,
-                without_forgotten=self.without_forgotten,
-                subject_kind=self.subject_kind or "id",
-                exact=self.exact,
-                columns=self._describe_columns(table),
+                search=options.tuned_by,
+                without_forgotten=options.without_forgotten,
+                subject_kind=options.subject_kind or "id",
+                exact=options.exact,
+                columns=_describe_columns(table.schema, options),
             )
         except ForgottenInData as error:
             advice = "state with --readmit that they came back"
             raise explain_forgotten(error, table, advice=advice) from None
-
-    def _describe_columns(self, table: "TrainingTable") -> str:
-        """Return what later tables for the model must look like."""
-        from ..tables.schema import LEFT_OUT, TableSchema, make_column
-
-        described = table.schema
-        known = {one.name for one in described.columns}
-        dropped = [
-            make_column(name, LEFT_OUT, why="as you asked")
-            for name in self.drop or ()
-            if name not in known
-        ]
-        whole = replace(described, columns=(*described.columns, *dropped))
-        return TableSchema(whole, self.subject, self.weight).to_json()
-
-    def _choose_roles(self) -> "Roles":
-        """Return what columns are, beside features."""
-        from ..tables import Roles
-
-        return Roles(
-            target=self.target,
-            subject=self.subject,
-            weight=self.weight,
-            drop=tuple(self.drop or ()),
-            category=tuple(self.category or ()),
-            task=self.choose_task(),
-        )
-
-    def _build_model(self, table: "TrainingTable") -> tuple[ModelKind, Any]:
-        """Return the kind of model for a table, and the unfitted estimator."""
-        classes = table.schema.classes
-        if self.classes is not None:
-            if classes is not None:
-                raise InvalidInput("--classes, but the schema declares them; omit it")
-            classes = tuple(parse_classes(self.classes, table.y))
-        return self.build_for_table(table, classes)
-
-    def _require_folder(self) -> Path:
-        """Return where the schema goes; raise if nothing can be written there."""
-        assert self.write_schema is not None
-        if not self.write_schema.absolute().parent.is_dir():
-            raise InvalidInput(
-                f"--write-schema {self.write_schema}: there is no such folder; make it"
-            )
-        return self.write_schema
-
-    def _try(self, model: Any, table: "TrainingTable") -> "TrialScore | str":
-        """Return how well the model does on others, or why that is not known."""
-        from ..tables.trial import try_model
-
-        if self.no_trial:
-            return "not tried, as you asked"
+        fitted = {one.name: one for one in registry.status().models}[asked.name]
+    written = options.write_schema
+    if given is None or written is not None:
+        written = write_schema(table.schema, file, asked=written)
+    trial = None
+    if options.no_trial:
+        expect = "not tried, as you asked"
+    else:
         try:
-            return try_model(model, table)
+            trial = try_model(model, table)
+            expect = trial.describe()
         except ExpungeError as error:
-            return f"not known: {error}"
+            expect = f"not known: {error}"
 
-    def _require_subjects(self) -> None:
-        """Raise unless the options say, once, whose rows these are."""
-        if self.subject is None and not self.no_subject:
+    guessed = " (guessed from the target; choose with --task or --kind)"
+    is_guess = asked.estimator.kind is ModelKind.auto and options.schema is None
+    n_rows = len(table.y) - left_out.n_rows
+    owners = "without owners" if table.subjects is None else _of_people(fitted)
+    n_features = format_count(len(table.schema.used), "feature")
+    done = [(one.name, one.kind, one.describe()) for one in table.schema.columns]
+    pairs: list[tuple[str, object]] = [
+        ("model", fitted.name),
+        ("kind", f"{kind}{guessed if is_guess else ''}"),
+        ("rows", f"{n_rows} {owners}, {n_features}"),
+        ("release", fitted.number),
+        ("promise", describe_promise(fitted.certificate)),
+        ("expect", expect),
+    ]
+    keys = ("name", "kind", "done")
+    score = trial and {
+        name: getattr(trial, name) for name in ("score", "guess", "noise")
+    }
+    data = {
+        "kind": kind.value,
+        "task": table.schema.task,
+        "n_rows": n_rows,
+        "left_out": left_out._asdict(),
+        "n_without_target": table.n_without_target,
+        "columns": [dict(zip(keys, one, strict=True)) for one in done],
+        "schema": None if written is None else str(written),
+        "trial": score,
+    }
+    columns = TextTable(("column", "kind", "what is done"), done)
+    notes = [*_list_remarks(table, left_out, written=written), *_list_warnings(asked)]
+    text: list[str | TextTable] = [columns, "", format_pairs(pairs)]
+    return _return_fit(fitted, data, text=text, notes=notes)
+
+
+def fit_files(asked: Fit) -> Result:
+    """Fit to Parquet files that are read block by block."""
+    from ..long.parquet import find_files
+    from ..registry import ForgottenInData, Lake
+
+    options, lake = asked.options, asked.lake
+    refused = {
+        "schema": options.schema,
+        "write-schema": options.write_schema,
+        "category": options.category,
+        "alphas": asked.estimator.alphas,
+        "class-weight": asked.estimator.class_weight,
+    }
+    for option, value in refused.items():
+        if value:
             raise InvalidInput(
-                "whose rows are these? name the column of ids with --subject, or give "
-                "--no-subject if nobody needs to be forgotten from the model"
+                f"--{option} is for a table in memory; these "
+                "files are read block by block: give one file and --keep-rows "
+                "registry, or omit it"
             )
-        if self.no_subject and (self.subject is not None or self.readmit):
-            other = "--readmit" if self.subject is None else "--subject"
-            raise InvalidInput(f"--no-subject with {other}; give only one of them")
-        if self.without_forgotten and (self.no_subject or self.readmit):
-            other = "--no-subject" if self.no_subject else "--readmit"
+    with open_registry(asked.folder) as registry, _open_files(asked) as table:
+        _require_nobody_named(registry, asked, files=find_files(asked.files))
+        kind, model = _build_long_model(asked, table)
+        _confirm_replacement(asked)
+        if options.readmit:
+            for _, owners, _ in table.read_owners():
+                back = registry.requests.find_forgotten(owners)
+                if back:
+                    registry.requests.readmit(back)
+        source = Lake(table, lake.keep_rows.value, lake.source, lake.engine)
+        store = registry.models.refit if options.replace else registry.fit
+        try:
+            with show_progress("fitting", labels=FIT_LABELS) as report:
+                left_out = store(
+                    asked.name,
+                    model,
+                    source,
+                    search=options.tuned_by,
+                    without_forgotten=options.without_forgotten,
+                    subject_kind=options.subject_kind or "id",
+                    exact=options.exact,
+                    on_progress=report,
+                )
+        except ForgottenInData as error:
+            rows = format_count(len(error.rows), "row")
             raise InvalidInput(
-                f"--without-forgotten with {other}; give only one of them"
-            )
+                f"the files hold {rows} of {format_people(error.n_people)} who were "
+                "forgotten; a fit would bring them back: leave them out with "
+                "--without-forgotten, or state with --readmit that they came "
+                f"back{explain_near(error)}"
+            ) from None
+        fitted = {one.name: one for one in registry.status().models}[asked.name]
+        n_rows = len(table)
+    named = lake.source or asked.name
+    stays = lake.keep_rows is not KeepRows.registry
+    owners = _of_people(fitted) if options.subject else "without owners"
+    pairs: list[tuple[str, object]] = [
+        ("model", fitted.name),
+        ("kind", kind.value),
+        ("rows", f"{n_rows} {owners}"),
+        ("release", fitted.number),
+        ("promise", describe_promise(fitted.certificate)),
+    ]
+    notes = []
+    if left_out.n_rows:
+        rows = format_count(left_out.n_rows, "row")
+        notes.append(f"left out: {rows} of people who left before")
+    notes.append("columns are used as they are: nothing was encoded or scaled")
+    if stays:
+        pairs.append(("rows stay in", f"the files of source {named}"))
+        notes.append(
+            "expunge does not change these files when people leave; expunge lake "
+            f"rewrite {asked.name} does, when you ask for it"
+        )
+    data = {
+        "kind": kind.value,
+        "n_rows": n_rows,
+        "left_out": left_out._asdict(),
+        "keep_rows": lake.keep_rows.value,
+        "source": named,
+    }
+    return _return_fit(fitted, data, text=[format_pairs(pairs)], notes=notes)
 
-    def _print(self, fitted: "ModelStatus", report: "FitReport") -> None:
-        """Print what was fitted, what is promised, and what to expect."""
-        table = report.table
-        guessed = " (guessed from the target; choose with --task or --kind)"
-        is_guess = self.kind is ModelKind.auto and self.schema is None
-        people = format_count(fitted.n_people, "person", plural="people")
-        whose = "without owners" if table.subjects is None else f"of {people}"
-        n_features = format_count(len(table.schema.used), "feature")
-        lines: list[tuple[str, object]] = [
-            ("model", fitted.name),
-            ("kind", f"{report.kind}{guessed if is_guess else ''}"),
-            ("rows", f"{report.n_rows} {whose}, {n_features}"),
-            ("release", fitted.number),
-            ("promise", describe_promise(fitted.certificate)),
-            ("expect", report.describe_trial()),
-        ]
-        report.print_columns()
-        print_text("", format_pairs(lines))
-        report.print_notes()
-        if table.subjects is None:
-            print_note("The model has no people: nobody can be forgotten from it.")
-        if self.tuned_by is not None:
-            print_note(
-                "Removals do not undo a choice made by looking at the rows: nothing is "
-                "promised."
-            )
-        if self.no_budget:
-            print_note(
-                "Without a budget nothing is promised about what a release reveals."
-            )
+
+def _return_fit(
+    fitted: "ModelStatus",
+    data: dict[str, Any],
+    *,
+    text: Sequence[str | TextTable],
+    notes: Sequence[str],
+) -> Result:
+    """Return the result of a fit; warn if the budget has no release left."""
+    warnings = []
+    if count_releases_left(fitted.certificate) == 0:
+        releases = format_count(fitted.certificate.releases or 0, "release")
+        warnings.append(
+            f"warning: the budget allows {releases}, and this is the last one: no "
+            f"request can be applied to {fitted.name}; fit it again with more "
+            "--releases"
+        )
+    return Result(model_to_json(fitted) | data, text, notes, warnings)
 
 
-@dataclass(frozen=True)
-class FitReport:
-    """How a table was read, and what to expect of its model.
+def _of_people(fitted: "ModelStatus") -> str:
+    return f"of {format_people(fitted.n_people)}"
 
-    Attributes
-    ----------
-    kind
-        Which kind of model was fitted.
-    table
-        The table.
-    written
-        Where its schema was written; None if nowhere.
-    trial
-        How well the model does on others, or in words why that is not known.
-    left_out
-        The rows of people who were forgotten before.
+
+def _require_nobody_named(
+    registry: "Registry", asked: Fit, *, files: Sequence[Path]
+) -> None:
+    """Refuse tables without owners, if a column names people who left."""
+    from ..tables.people import read_possible_ids
+
+    if not asked.options.no_subject or asked.options.exact:
+        return
+    kept = (read_columns(registry, one.name) for one in registry.status().models)
+    known = {one.subject for one in kept if one is not None and one.subject}
+    for file in files:
+        columns = read_possible_ids(file, asked.options.target, known=known)
+        for column, ids in columns:
+            back = registry.requests.find_forgotten(ids, near=True) if ids else ()
+            if back:
+                raise InvalidInput(
+                    f"--no-subject, and column {column!r} of {file} names "
+                    f"{format_people(len(back))} who were forgotten: their rows "
+                    f"would come back; give --subject {column!r} "
+                    "--without-forgotten, or --exact if the column does not say "
+                    "whose row it is"
+                )
+
+
+def _confirm_replacement(asked: Fit) -> None:
+    if asked.options.replace:
+        confirm(f"Replace model {asked.name}, and erase its rows?", yes=asked.yes)
+
+
+def _require_plain_ids(subjects: Sequence[str], column: str) -> None:
+    """Raise if ids are addresses, and nobody said whether they are just ids.
+
+    Hashes of such ids, which nothing tells from a stranger's, would find nobody.
     """
+    from ..rights.identifiers import ADDRESSES, normal_form
 
-    kind: ModelKind
-    table: "TrainingTable"
-    written: Path | None
-    trial: "TrialScore | str"
-    left_out: "LeftOut"
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows were fitted."""
-        return len(self.table.y) - self.left_out.n_rows
-
-    def print_columns(self) -> None:
-        """Print what was done with each column."""
-        schema = self.table.schema
-        lines = [(one.name, one.kind, one.describe()) for one in schema.columns]
-        TextTable(("column", "kind", "what is done"), tuple(lines)).print()
-
-    def print_notes(self) -> None:
-        """Print what a person should look at, a line each."""
-        n_left = self.table.n_without_target
-        if n_left:
-            rows = format_count(n_left, "row")
-            target = self.table.schema.target
-            print_note(f"left out: {rows} without a target, column {target!r}")
-        if self.left_out.n_merged:
-            n = format_count(self.left_out.n_merged, "id")
-            print_note(
-                f"merged: {n} that other ids are spellings of, by the kind of the ids"
-            )
-        if self.left_out.n_rows:
-            rows = format_count(self.left_out.n_rows, "row")
-            n_people = self.left_out.n_people
-            people = format_count(n_people, "person", plural="people")
-            print_note(f"left out: {rows} of {people} who left before")
-        if self.written is not None:
-            print_note(
-                f"{self.written} says what each column is, as guessed from the rows; "
-                "edit it and fit with --schema to declare it yourself"
+    ids = dict.fromkeys(subjects)
+    for kind in ADDRESSES:
+        if all(normal_form(kind, one) is not None for one in ids):
+            raise InvalidInput(
+                f"column {column} has nothing but values of "
+                f"kind {kind}: give --subject-kind {kind}, and people are found by "
+                "any spelling of theirs, raw or hashed; or --subject-kind id, if "
+                "ids are compared as they are"
             )
 
-    def describe_trial(self) -> str:
-        """Return what to expect of the model."""
-        return self.trial if isinstance(self.trial, str) else self.trial.describe()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON data."""
-        columns = [
-            {"name": one.name, "kind": one.kind, "done": one.describe()}
-            for one in self.table.schema.columns
-        ]
-        trial = None
-        if not isinstance(self.trial, str):
-            trial = {
-                "score": self.trial.score,
-                "guess": self.trial.guess,
-                "noise": self.trial.noise,
-            }
-        return {
-            "kind": self.kind.value,
-            "task": self.table.schema.task,
-            "n_rows": self.n_rows,
-            "left_out": self.left_out._asdict(),
-            "n_without_target": self.table.n_without_target,
-            "columns": columns,
-            "schema": None if self.written is None else str(self.written),
-            "trial": trial,
-        }
+def _describe_columns(schema: "Schema", options: DataOptions) -> str:
+    """Return what later tables for the model must look like."""
+    from ..tables.schema import LEFT_OUT, TableSchema, make_column
+
+    known = {one.name for one in schema.columns}
+    dropped = [
+        make_column(name, LEFT_OUT, why="as you asked")
+        for name in options.drop or ()
+        if name not in known
+    ]
+    whole = replace(schema, columns=(*schema.columns, *dropped))
+    return TableSchema(whole, options.subject, options.weight).to_json()
+
+
+def _list_remarks(
+    table: "TrainingTable", left_out: "LeftOut", *, written: Path | None
+) -> list[str]:
+    """Return what a person should look at."""
+    notes = []
+    if table.n_without_target:
+        rows = format_count(table.n_without_target, "row")
+        target = table.schema.target
+        notes.append(f"left out: {rows} without a target, column {target!r}")
+    if left_out.n_merged:
+        n = format_count(left_out.n_merged, "id")
+        notes.append(
+            f"merged: {n} that other ids are spellings of, by the kind of the ids"
+        )
+    if left_out.n_rows:
+        rows = format_count(left_out.n_rows, "row")
+        people = format_people(left_out.n_people)
+        notes.append(f"left out: {rows} of {people} who left before")
+    if written is not None:
+        notes.append(
+            f"{written} says what each column is, as guessed from the rows; "
+            "edit it and fit with --schema to declare it yourself"
+        )
+    return notes
+
+
+def _list_warnings(asked: Fit) -> list[str]:
+    """Return what was given up by the options."""
+    notes = []
+    if asked.options.no_subject:
+        notes.append("The model has no people: nobody can be forgotten from it.")
+    if asked.options.tuned_by is not None:
+        notes.append(
+            "Removals do not undo a choice made by looking at the rows: nothing is "
+            "promised."
+        )
+    if asked.budget.no_budget:
+        notes.append(
+            "Without a budget nothing is promised about what a release reveals."
+        )
+    return notes
 
 
 def write_schema(schema: "Schema", table: Path, *, asked: Path | None) -> Path | None:
@@ -518,11 +580,15 @@ def write_schema(schema: "Schema", table: Path, *, asked: Path | None) -> Path |
     may have edited it. The model is fitted by now, so a folder that cannot be written
     to is no failure.
     """
+    from ..tables.files import SUFFIXES
+
     text = schema.to_json()
     if asked is not None:
         asked.write_text(text, encoding="utf-8")
         return asked
-    path = table.with_name(_remove_suffix(table.name) + ENDING)
+    # Without .csv, .csv.gz and the like.
+    end = max(len(one) for one in SUFFIXES if table.name.lower().endswith(one))
+    path = table.with_name(table.name[:-end] + ENDING)
     try:
         if path.exists() and path.read_text(encoding="utf-8") != text:
             print_note(
@@ -537,9 +603,53 @@ def write_schema(schema: "Schema", table: Path, *, asked: Path | None) -> Path |
     return path
 
 
-def _remove_suffix(name: str) -> str:
-    """Return the name of a table without .csv, .csv.gz and the like."""
-    from ..tables.files import SUFFIXES
+def _open_files(asked: Fit) -> "LongTable":
+    """Look through the files once, and return them as a table."""
+    from ..long import open_parquet
+    from ..long.parquet import find_files, read_names
+    from ..long.raw_table import DEFAULT_MEMORY
 
-    ends = [len(one) for one in SUFFIXES if name.lower().endswith(one)]
-    return name[: -max(ends)]
+    options, lake = asked.options, asked.lake
+    for path in asked.files:
+        require_file(path)
+    features = None
+    if options.drop:
+        names = read_names(find_files(list(asked.files))[0])
+        for name in options.drop:
+            if name not in names:
+                raise InvalidInput(f"--drop {name}: the files have no such column")
+        roles = (options.target, options.subject, options.weight)
+        others = {*options.drop, *roles}
+        features = [name for name in names if name not in others]
+    with show_progress("reading", unit="rows") as report:
+        return open_parquet(
+            list(asked.files),
+            features=features,
+            memory=DEFAULT_MEMORY if lake.memory is None else lake.memory * MEBIBYTE,
+            # Workers read the files themselves.
+            cache=lake.engine is None,
+            on_progress=report,
+            target=options.target,
+            subject=options.subject,
+            weight=options.weight,
+        )
+
+
+def _build_long_model(asked: Fit, table: "LongTable") -> tuple[ModelKind, Any]:
+    """Return the kind of model for files, and the unfitted estimator."""
+    import numpy as np
+
+    from ..tables.training import guess_task
+
+    counted = table.count_targets()
+    targets = np.array([0.5]) if counted is None else np.array(list(counted))
+    task = asked.estimator.choose_task()
+    if task is None:
+        task = "regression" if counted is None else guess_task(targets)
+    declared = asked.options.classes
+    classes = None if declared is None else parse_classes(declared, targets)
+    kind = asked.estimator.choose_kind(task, len(classes or targets))
+    model = asked.estimator.build_estimator(kind, asked.budget.build_budget())
+    if classes is not None:
+        model.set_params(classes=classes)
+    return kind, model

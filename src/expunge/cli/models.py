@@ -2,24 +2,15 @@
 """Commands on a model that is there: schema, release, reanchor and remove."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..exceptions import InvalidInput
-from .common import (
-    DONE,
-    ConfirmOptions,
-    RegistryOptions,
-    format_count,
-    print_json,
-    print_note,
-    print_text,
-    release_to_json,
-    show_progress,
-)
+from .options import FOLDER, Folder, ModelName, Yes, open_registry
+from .output import Result, confirm, format_count, release_to_json, show_progress
 from .status import describe_set_aside
 
 if TYPE_CHECKING:
@@ -27,39 +18,30 @@ if TYPE_CHECKING:
     from ..tables.schema import TableSchema
 
 
-@dataclass(frozen=True)
-class SchemaCommand(RegistryOptions):
+def schema(name: ModelName, *, registry: Folder = FOLDER) -> Result:
     """Print the schema of a model: what the columns of its table are.
 
     It says what fit was told, or guessed, and does not change when people leave.
     Categories and classes are in it if they were declared; what a model learns from
     rows is not. Columns of a row are in this order, without those that are left out.
     """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-
-    def perform(self) -> int:
-        """Print what the registry keeps."""
-        with self.open_registry() as registry:
-            kept = read_columns(registry, self.name)
-            kind = registry.models.subject_kind(self.name)
-        if kept is None:
-            raise InvalidInput(
-                f"model {self.name!r} was not fitted by expunge fit to a table in "
-                "memory, so the registry has no schema of it; look where it was fitted"
-            )
-        if self.as_json:
-            roles = {"subject": kept.subject, "weight": kept.weight}
-            schema = json.loads(kept.schema.to_json())
-            about = {"model": self.name, "subject_kind": kind}
-            print_json({**about, **roles, "schema": schema})
-            return DONE
-        print_text(kept.schema.to_json().rstrip())
-        if kept.subject is not None:
-            print_note(f"ids: column {kept.subject!r}, of kind {kind}")
-        if kept.weight is not None:
-            print_note(f"weights: column {kept.weight!r}")
-        return DONE
+    with open_registry(registry) as opened:
+        kept = read_columns(opened, name)
+        kind = opened.models.subject_kind(name)
+    if kept is None:
+        raise InvalidInput(
+            f"model {name!r} was not fitted by expunge fit to a table in "
+            "memory, so the registry has no schema of it; look where it was fitted"
+        )
+    text = kept.schema.to_json()
+    about = {"model": name, "subject_kind": kind}
+    roles = {"subject": kept.subject, "weight": kept.weight}
+    notes = []
+    if kept.subject is not None:
+        notes.append(f"ids: column {kept.subject!r}, of kind {kind}")
+    if kept.weight is not None:
+        notes.append(f"weights: column {kept.weight!r}")
+    return Result(about | roles | {"schema": json.loads(text)}, text.rstrip(), notes)
 
 
 def read_columns(registry: "Registry", name: str) -> "TableSchema | None":
@@ -70,115 +52,83 @@ def read_columns(registry: "Registry", name: str) -> "TableSchema | None":
     return TableSchema.from_json(text) if text else None
 
 
-@dataclass(frozen=True)
-class ReleaseCommand(RegistryOptions):
+def release(
+    name: ModelName,
+    *,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write: .safetensors or .onnx."),
+    ] = None,
+    float32: Annotated[
+        bool,
+        typer.Option("--float32", help="Write an .onnx file in single precision."),
+    ] = False,
+    withdraw: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="State that no copy of release N is in use."
+        ),
+    ] = None,
+    registry: Folder = FOLDER,
+) -> Result:
     """Write a release to a file, or withdraw one.
 
     The file holds the noised parameters and their certificate, nothing private. The
     registry remembers the file: status lists releases that are outdated and still in
     use.
     """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    to: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File to write: .safetensors or .onnx."),
-    ] = None
-    float32: Annotated[
-        bool,
-        typer.Option("--float32", help="Write an .onnx file in single precision."),
-    ] = False
-    withdraw: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="State that no copy of release N is in use."
-        ),
-    ] = None
-
-    def perform(self) -> int:
-        """Write the release, or withdraw an earlier one."""
-        if (self.to is None) == (self.withdraw is None):
-            raise InvalidInput(
-                "give either --to FILE, to write the release to a file, or --withdraw "
-                "N, once no copy of release N is in use"
-            )
-        with self.open_registry() as registry:
-            if self.withdraw is not None:
-                registry.models.withdraw(self.name, self.withdraw)
-                answer = {"model": self.name, "withdrawn": self.withdraw}
-                text = f"release {self.withdraw} of {self.name} is withdrawn"
-            elif self.to is not None:
-                dtype = "float32" if self.float32 else "float64"
-                release = registry.models.ship(self.name, self.to, dtype=dtype)
-                answer = release_to_json(release)
-                text = f"wrote {self.to}: release {release.number} of {self.name}"
-        if self.as_json:
-            print_json(answer)
-        else:
-            print_text(text)
-        return DONE
+    if to is not None and withdraw is None:
+        with open_registry(registry) as opened:
+            dtype = "float32" if float32 else "float64"
+            made = opened.models.ship(name, to, dtype=dtype)
+        wrote = f"wrote {to}: release {made.number} of {name}"
+        return Result(release_to_json(made), wrote)
+    if to is None and withdraw is not None:
+        with open_registry(registry) as opened:
+            opened.models.withdraw(name, withdraw)
+        withdrawn = f"release {withdraw} of {name} is withdrawn"
+        return Result({"model": name, "withdrawn": withdraw}, withdrawn)
+    raise InvalidInput(
+        "give either --to FILE, to write the release to a file, or --withdraw "
+        "N, once no copy of release N is in use"
+    )
 
 
-@dataclass(frozen=True)
-class ReanchorCommand(RegistryOptions):
+def reanchor(name: ModelName, *, registry: Folder = FOLDER) -> Result:
     """Rebuild a model's private state from the remaining rows.
 
     The old state was fitted to everyone, so anyone who opens it could learn about
     removed rows. This reads all rows once, and releases nothing.
     """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-
-    def perform(self) -> int:
-        """Rebuild the state."""
-        with self.open_registry() as registry:
-            with show_progress("reading all rows"):
-                registry.models.reanchor(self.name)
-        if self.as_json:
-            print_json({"reanchored": self.name})
-        else:
-            print_text(f"{self.name}: private state rebuilt from the remaining rows")
-        return DONE
+    with open_registry(registry) as opened, show_progress("reading all rows"):
+        opened.models.reanchor(name)
+    rebuilt = f"{name}: private state rebuilt from the remaining rows"
+    return Result({"reanchored": name}, rebuilt)
 
 
-@dataclass(frozen=True)
-class RemoveCommand(RegistryOptions, ConfirmOptions):
+def remove(name: ModelName, *, yes: Yes = False, registry: Folder = FOLDER) -> Result:
     """Retire a model, and destroy its rows and keys.
 
     Rows that are restricted or held stay sealed apart. The ledger says that the model
     was removed, and receipts stay valid. The name cannot be used again. Releases that
     left stay listed in the status until you withdraw them.
     """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-
-    def perform(self) -> int:
-        """Remove the model and print what is still out there."""
-        with self.open_registry() as registry:
-            self.confirm(f"Remove model {self.name}, and destroy its rows and keys?")
-            with show_progress("erasing"):
-                registry.models.remove(self.name)
-            status = registry.status()
-        numbers = [one.number for one in status.outstanding if one.model == self.name]
-        if self.as_json:
-            print_json(
-                {
-                    "removed": self.name,
-                    "outstanding": numbers,
-                    "set_aside": asdict(status.set_aside),
-                }
-            )
-            return DONE
-        removed = f"{self.name} removed; its rows and keys are destroyed"
-        apart = describe_set_aside(status)
-        if apart:
-            print_text(f"{removed}, except rows that are restricted or held", apart)
-        else:
-            print_text(removed)
-        if numbers:
-            releases = format_count(len(numbers), "release")
-            print_note(
-                f"{releases} left and may be in use: take back every copy, then run "
-                f"expunge release {self.name} --withdraw {numbers[0]}"
-            )
-        return DONE
+    with open_registry(registry) as opened:
+        confirm(f"Remove model {name}, and destroy its rows and keys?", yes=yes)
+        with show_progress("erasing"):
+            opened.models.remove(name)
+        status = opened.status()
+    numbers = [one.number for one in status.outstanding if one.model == name]
+    text = [f"{name} removed; its rows and keys are destroyed"]
+    apart = describe_set_aside(status)
+    if apart:
+        text = [f"{text[0]}, except rows that are restricted or held", apart]
+    notes = []
+    if numbers:
+        releases = format_count(len(numbers), "release")
+        notes.append(
+            f"{releases} left and may be in use: take back every copy, then run "
+            f"expunge release {name} --withdraw {numbers[0]}"
+        )
+    told = {"outstanding": numbers, "set_aside": asdict(status.set_aside)}
+    return Result({"removed": name} | told, text, notes)

@@ -1,44 +1,285 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on requests: forget, request; cancel, refuse or extend one that waits."""
+"""Commands on requests: forget, request; cancel, refuse or extend one that waits.
 
-from collections.abc import Sequence
+An accepted request is kept whatever happens next. So if something fails, the receipts
+that exist are still handed out, and the error says which requests remain.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..exceptions import InvalidInput, UnknownSubject
-from .answering import (
-    SKIP_UNKNOWN,
-    IssuedReceipts,
-    ReceiptFolder,
-    RequestedPeople,
-    apply_accepted,
-    apply_requests,
-    dry_run,
-    read_people,
-    refuse_unknown,
-    require_fulfilled,
-    require_in_time,
-    take_people,
-)
-from .common import (
-    DONE,
-    ConfirmOptions,
-    RegistryOptions,
+from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownSubject
+from ..rights.standing import describe_outcome
+from .options import FOLDER, Folder, RequestId, Yes, open_registry, require_file
+from .output import (
+    LATE,
+    NEAR_MISS,
+    PARTLY,
+    REFUSED,
+    CommandFailed,
+    Result,
+    TextTable,
+    confirm,
+    count_releases_left,
     describe_deadline,
+    describe_releases_left,
+    explain,
+    find_exit_code,
     format_count,
-    print_json,
+    format_people,
     print_note,
-    print_text,
     request_to_json,
-    require_file,
+    show_progress,
 )
 
 if TYPE_CHECKING:
     from ..registry import Registry, Request
+    from ..rights import Identifier
+
+# One transaction for each: few enough to show progress, many enough to be quick.
+BATCH_SIZE = 1000
+CONTINUE = "expunge forget --pending continues"
+SKIP_UNKNOWN = "check the ids, or leave out such ids with --skip-unknown"
+# Enough of an id to recognise a typing error, and of a list to see what it holds.
+ID_LENGTH, N_SHOWN_IDS = 40, 3
+
+
+def format_ids(ids: Sequence[str]) -> str:
+    """Return the first few ids that the operator typed, in ASCII and cut short."""
+    shown = [
+        ascii(one[:ID_LENGTH]) + "..." * (len(one) > ID_LENGTH)
+        for one in ids[:N_SHOWN_IDS]
+    ]
+    rest = len(ids) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedPeople:
+    """The people to forget.
+
+    Parameters
+    ----------
+    ids
+        Normalised, in the order given, each once.
+    listed
+        The ids of each line of a file, repetitions included; None if the ids are from
+        the command line. People on the command line share a request; people in a file
+        have a request each.
+    tried
+        The kinds of identifier that were looked for.
+    spellings
+        What was typed, without the kind before it, and with it.
+    meant
+        The ids that each word means: an address may be two ids of one person.
+    """
+
+    ids: tuple[str, ...]
+    listed: tuple[tuple[str, ...], ...] | None = None
+    tried: tuple[str, ...] = ("id",)
+    spellings: tuple[str, ...] = ()
+    meant: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def n_people(self) -> int:
+        """How many people these are: words that share an id are one person's."""
+        left, n_people = {*self.ids}, 0
+        for some in self.meant or [(one,) for one in self.ids]:
+            n_people += not left.isdisjoint(some)
+            left.difference_update(some)
+        return n_people
+
+    def resolve_aliases(self, registry: "Registry") -> "RequestedPeople":
+        """Return these people by their ids; what is not an alias is an id."""
+        meant = dict(
+            zip(self.ids, registry.aliases.resolve_each(self.ids), strict=True)
+        )
+        listed = self.listed and tuple(
+            tuple(chain.from_iterable(meant[one] for one in line))
+            for line in self.listed
+        )
+        ids = tuple(dict.fromkeys(chain.from_iterable(meant.values())))
+        parsed = {word: _parse(word) for word in self.ids}
+        kinds = {one.kind for one in parsed.values() if one is not None}
+        kinds |= {*registry.aliases.subject_kinds()}
+        spellings = tuple(
+            spelling
+            for word, one in parsed.items()
+            for spelling in _list_spellings(word, one, is_found=meant[word] != (word,))
+        )
+        tried = ("id", *sorted(kinds - {"id"}))
+        return RequestedPeople(ids, listed, tried, spellings, (*meant.values(),))
+
+    def require_no_near_miss(self, registry: "Registry") -> None:
+        """Raise if somebody else is held whose id is spelled almost as what was typed.
+
+        Before anything is accepted: an answer that is signed cannot be taken back.
+        """
+        if not self.spellings:
+            return
+        near = registry.requests.find_near(self.spellings, named=self.ids)
+        if not near:
+            return
+        shown = [
+            f"{format_ids([word])}{f' (held as {format_ids([held])})' if held else ''}"
+            for word, held in list(near.items())[:N_SHOWN_IDS]
+        ]
+        rest = len(near) - len(shown)
+        more = f" and {rest} more" if rest else ""
+        raise CommandFailed(
+            f"{', '.join(shown)}{more}: somebody else is held whose id differs only in "
+            "case, spacing, width, zeros or the kind before it; nothing was accepted; "
+            "give the id as your records spell it, or --exact if you mean nobody but "
+            "whom you named",
+            NEAR_MISS,
+        )
+
+    def make_requests(self, asked: "Request") -> "tuple[Request, ...]":
+        """Return the requests to send: what is asked, for these people."""
+        from ..registry import Request
+
+        if self.listed is None:
+            return (replace(asked, subjects=self.ids, n_people=self.n_people),)
+        known = {*self.ids}
+        lines = dict.fromkeys(
+            tuple(one for one in line if one in known) for line in self.listed
+        )
+        return tuple(
+            replace(asked, subjects=line, n_people=1, request=Request(()).request)
+            for line in lines
+            if line
+        )
+
+    def match_requests(self, asked: "Sequence[Request]") -> tuple[str | None, ...]:
+        """Return the request of each line of the file; empty without a file."""
+        requests = {name: one.request for one in asked for name in one.subjects}
+        return tuple(
+            next((requests[name] for name in line if name in requests), None)
+            for line in self.listed or ()
+        )
+
+    def split_known(
+        self, registry: "Registry"
+    ) -> "tuple[RequestedPeople, UnknownPeople]":
+        """Return the people with rows in a model or sealed apart, and the others."""
+        models = registry.requests.find_models(self.ids, sealed=True)
+        known = tuple(one for one in self.ids if models[one])
+        others = tuple(one for one in self.ids if not models[one])
+        unknown = sort_unknown(registry, others)
+        return replace(self, ids=known), replace(unknown, tried=self.tried)
+
+
+def _parse(word: str) -> "Identifier | None":
+    """Return the identifier that a word spells; None if it is an id."""
+    from ..rights import parse_identifier
+
+    try:
+        return parse_identifier(word)
+    except InvalidInput:  # an id with a colon
+        return None
+
+
+def _list_spellings(
+    word: str, one: "Identifier | None", *, is_found: bool
+) -> tuple[str, ...]:
+    """Return what a near miss of a word would be one of.
+
+    Parameters
+    ----------
+    word, one
+        As it was typed, and the identifier that it spells, if any.
+    is_found
+        Whether that identifier led to an id.
+    """
+    from ..rights.identifiers import ADDRESSES, after_colon
+
+    if one is None:  # a kind that is none may stand before an id
+        return (word, rest) if (rest := after_colon(word)) else (word,)
+    if one.hashed:
+        return ()
+    if one.kind == "id":
+        return (one.value,)
+    # With its kind it is almost the alias of somebody. Without, it may be an id, but
+    # numbers of one kind mean others than the same numbers as ids.
+    may_be_id = one.kind in ADDRESSES or not is_found
+    spelling = f"{one.kind}:{one.value}"
+    return (one.value, spelling) if may_be_id else (spelling,)
+
+
+def take_people(ids: Sequence[str]) -> RequestedPeople:
+    """Return the people named on the command line."""
+    from ..private_model.subjects import people
+
+    return RequestedPeople(people(ids))
+
+
+def read_people(path: Path, column: str | None) -> RequestedPeople:
+    """Return the people listed in a file."""
+    from ..private_model.subjects import people
+    from ..tables import read_ids
+
+    ids = read_ids(path, column)
+    return RequestedPeople(people(ids), tuple((one,) for one in ids))
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownPeople:
+    """Ids that no model holds.
+
+    The difference is for the operator's eyes: exit codes and documents do not tell it.
+
+    Parameters
+    ----------
+    forgotten
+        Of people who were forgotten before.
+    strangers
+        The others. They may have been in a model that was replaced since.
+    tried
+        The kinds of identifier that were looked for.
+    """
+
+    forgotten: tuple[str, ...]
+    strangers: tuple[str, ...]
+    tried: tuple[str, ...] = ("id",)
+
+    def __len__(self) -> int:
+        return len(self.forgotten) + len(self.strangers)
+
+    def describe(self, *, named: bool) -> str:
+        """Return in words how many there are of each kind, with the first few ids."""
+        parts = []
+        for ids, words in (
+            (self.strangers, "not known here"),
+            (self.forgotten, "already forgotten"),
+        ):
+            if ids:
+                shown = f" ({format_ids(ids)})" if named else ""
+                parts.append(f"{format_count(len(ids), 'id')} {words}{shown}")
+        return ", ".join(parts)
+
+
+def sort_unknown(registry: "Registry", ids: Sequence[str]) -> UnknownPeople:
+    """Tell people who were forgotten before from people who are not known."""
+    # Reading the journal takes as long for the one as for the other.
+    forgotten = registry.requests.find_forgotten(ids) if ids else ()
+    strangers = tuple(one for one in ids if one not in {*forgotten})
+    return UnknownPeople(forgotten, strangers)
+
+
+def unknown_error(unknown: UnknownPeople, advice: str = SKIP_UNKNOWN) -> UnknownSubject:
+    """Return the error about ids that no model holds; it says what to do."""
+    return UnknownSubject(
+        f"in no model: {unknown.describe(named=True)}, looked for as "
+        f"{', '.join(unknown.tried)}; nothing was accepted; {advice}"
+    )
 
 
 class RightName(StrEnum):
@@ -63,9 +304,11 @@ QUESTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions(RegistryOptions, ConfirmOptions):
+class AnswerOptions:
     """Options of every command that sends requests and hands out receipts."""
 
+    yes: Yes = False
+    registry: Folder = FOLDER
     request: Annotated[
         str | None,
         typer.Option(
@@ -105,48 +348,11 @@ class AnswerOptions(RegistryOptions, ConfirmOptions):
         ),
     ] = None
 
-    def named(self, asked: "Request") -> "Request":
+    def name_request(self, request: "Request") -> "Request":
         """Return a request with the id that was given, if one was."""
-        return asked if self.request is None else replace(asked, request=self.request)
-
-    def answer(
-        self,
-        registry: "Registry",
-        people: RequestedPeople,
-        *,
-        asked: "Sequence[Request]",
-        strangers: bool = False,
-        advice: str = SKIP_UNKNOWN,
-    ) -> None:
-        """Send requests, apply them, and hand out their receipts.
-
-        ``advice`` says what to do about ids that no model holds.
-        """
-        listed = people.match_requests(asked)
-        folder = None if self.receipts is None else ReceiptFolder(self.receipts)
-        if folder is not None:
-            folder.create(listed)
-        try:
-            outcome = apply_requests(
-                registry, asked, wait=self.wait, strangers=strangers
-            )
-        except UnknownSubject:
-            _, unknown = people.split_known(registry)
-            refuse_unknown(unknown, advice)  # in words for the operator
-            raise
-        receipts = outcome.receipts
-        files = None if folder is None else folder.write(receipts)
-        self.print_receipts(IssuedReceipts(receipts, listed, folder, files))
-        where = folder.index if folder is not None and listed else "expunge status"
-        outcome.require_complete(str(where))
-        require_fulfilled(receipts.values())
-
-    def print_receipts(self, receipts: IssuedReceipts) -> None:
-        """Print receipts, or where they are."""
-        if self.as_json:
-            print_json(receipts.to_json())
-        elif receipts.receipts:
-            receipts.print()
+        if self.request is None:
+            return request
+        return replace(request, request=self.request)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,130 +406,393 @@ class RequestOptions(AnswerOptions):
         require_file(self.source)
         return read_people(self.source, self.column)
 
-    def select_known(
-        self, registry: "Registry", people: RequestedPeople
-    ) -> RequestedPeople:
-        """Return the people to make requests for; raise if some are unknown."""
-        if self.answer_strangers or (people.listed is None and not self.skip_unknown):
-            # The registry refuses unknown ids itself, except in a repeated request.
-            return people
-        known, unknown = people.split_known(registry)
-        if not self.skip_unknown:
-            refuse_unknown(unknown)
-        elif unknown:
-            print_note(f"left out, in no model: {unknown.describe(named=False)}")
-        return known
 
-    def file_requests(
-        self,
-        registry: "Registry",
-        people: RequestedPeople,
-        *,
-        right: RightName,
-        reason: str = "",
-        until: str = "",
-    ) -> None:
-        """Make the requests, apply them, and hand out their receipts."""
-        from ..registry import Request
+@dataclass(frozen=True, slots=True)
+class ForgetOutcome:
+    """What became of requests.
 
-        people = people.resolve_aliases(registry)
-        if not self.exact:
-            people.require_no_near_miss(registry)
-        people = self.select_known(registry, people)
-        if not people.ids:
-            print_note("none of them is in a model; nothing was changed")
-            self.print_receipts(IssuedReceipts({}))
-            return
-        n = format_count(people.n_people, "person", plural="people")
-        self.confirm(QUESTIONS[right].format(people=n))
-        asked = Request(
-            (),
-            right=right.value,
-            regime=self.regime,
-            submitted=self.submitted,
-            reason=reason,
-            until=until,
-        )
-        asked_for = people.make_requests(self.named(asked))
-        self.answer(registry, people, asked=asked_for, strangers=self.answer_strangers)
-
-
-@dataclass(frozen=True)
-class ForgetCommand(RequestOptions):
-    """Forget people in every model that holds them.
-
-    Ids on the command line make one request. Each line of a file makes a request of its
-    own. All accepted requests are applied together. Receipts are printed, one per line,
-    or written to a folder.
+    Parameters
+    ----------
+    receipts
+        Receipts of the completed requests, by request.
+    pending
+        Requests accepted and not completed.
+    n_refused
+        How many requests were not accepted.
+    failure
+        What went wrong, if anything.
     """
 
+    receipts: dict[str, str]
+    pending: tuple[str, ...]
+    n_refused: int
+    failure: ExpungeError | None
+
+    def find_error(self, where: str) -> Exception | None:
+        """Return what there is to say of requests that remain; ``where`` lists them."""
+        if not self.pending and not self.n_refused:
+            return None
+        failure = self.failure or Busy("another process is at work")
+        parts = [explain(failure)]
+        if len(self.pending) == 1:
+            parts.append(f"request {self.pending[0]} is accepted and kept; {CONTINUE}")
+        elif self.pending:
+            kept = f"{len(self.pending)} requests are accepted and kept"
+            parts.append(f"{kept}, {where} lists them; {CONTINUE}")
+        if self.n_refused:
+            refused = format_count(
+                self.n_refused, "request was", plural="requests were"
+            )
+            parts.append(f"{refused} not accepted, send them again")
+        error = CommandFailed("; ".join(parts), find_exit_code(failure))
+        error.__cause__ = failure
+        return error
+
+
+def apply_requests(
+    registry: "Registry",
+    asked: "Sequence[Request]",
+    *,
+    wait: float,
+    strangers: bool = False,
+) -> ForgetOutcome:
+    """Accept requests and apply them, and return their receipts.
+
+    ``Registry.forget`` does this for one request. Here there may be many, and a failure
+    must not hide the receipts of those that are completed.
+    """
+    accepted: list[str] = []
+    failure: ExpungeError | None = None
+    try:
+        with show_progress("accepting") as report:
+            for batch in split_into_batches(asked):
+                registry.requests.accept(batch, strangers=strangers)
+                accepted += [one.request for one in batch]
+                report(len(accepted), len(asked))
+        apply_accepted(registry, wait=wait, only=accepted)
+    except ExpungeError as error:
+        if not accepted:
+            raise
+        failure = error
+    receipts: dict[str, str] = {}
+    try:
+        for request in accepted:
+            receipt = registry.requests.receipt(request)
+            if receipt is not None:
+                receipts[request] = receipt
+    except ExpungeError as error:
+        failure = failure or error
+    pending = tuple(request for request in accepted if request not in receipts)
+    return ForgetOutcome(receipts, pending, len(asked) - len(accepted), failure)
+
+
+def apply_accepted(
+    registry: "Registry", *, wait: float, only: Sequence[str] | None = None
+) -> None:
+    """Apply accepted requests, and show progress.
+
+    ``only`` are the command's own; without them, all whose window has closed. If the
+    clock is doubtful it says so first: what is entered now dates every later receipt.
+    """
+    clock = registry.clock()
+    if clock.state == "ahead":
+        print_note(clock.warning)
+    with show_progress("forgetting") as report:
+        registry.requests.apply(wait, on_progress=report, only=only)
+
+
+def split_into_batches(
+    requests: "Sequence[Request]", size: int = BATCH_SIZE
+) -> "list[Sequence[Request]]":
+    """Return the requests, at most ``size`` at a time."""
+    return [requests[i : i + size] for i in range(0, len(requests), size)]
+
+
+def create_receipt_folder(folder: Path, listed: Sequence[str | None]) -> Path:
+    """Create a folder of receipts; return the path of its index.
+
+    For a file of ids the index is written, before the first request is accepted. It
+    says which line of the file became which request, and names nobody.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    index = folder / "index.csv"
+    if listed:
+        rows = [f"{place},{one or ''}" for place, one in enumerate(listed, start=1)]
+        try:
+            with index.open("x", encoding="utf-8") as file:
+                file.write("\n".join(["place,request", *rows]) + "\n")
+        except FileExistsError:
+            raise InvalidInput(
+                f"{index} is the index of an earlier file; give another folder"
+            ) from None
+    return index
+
+
+def find_shortfall(receipts: Sequence[Mapping[str, Any]]) -> CommandFailed | None:
+    """Return the error, with a code of its own, if people did not get what they asked.
+
+    A refusal counts before an answer in part, and one that is late comes last. People
+    of whom nothing is held are answered like any others.
+    """
+    entries = [receipt["entry"] for receipt in receipts]
+    outcomes = Counter(entry["outcome"] for entry in entries)
+    late = sum(entry["day"] > entry["deadline"] for entry in entries)
+    for n, words, code in (
+        (outcomes["refused"], "refused; the receipts say why", REFUSED),
+        (outcomes["partly"], "fulfilled only in part; the receipts say why", PARTLY),
+        (late, "after the deadline; the receipts say when", LATE),
+    ):
+        if n:
+            requests = format_count(len(entries), "request")
+            return CommandFailed(f"of {requests} answered: {n} {words}", code)
+    return None
+
+
+def count_changed(receipts: Iterable[Mapping[str, Any]]) -> tuple[int, list[str]]:
+    """Return how many people receipts are about, and the models that were changed."""
+    n_people = 0
+    models: set[str] = set()
+    for receipt in receipts:
+        n_people += receipt["entry"]["n_subjects"]
+        models |= receipt["entry"]["certificates"].keys()
+    return n_people, sorted(models)
+
+
+def describe_answers(receipts: Sequence[Mapping[str, Any]]) -> str:
+    """Return in a few words what became of requests, and why."""
+    n_people, models = count_changed(receipts)
+    people = format_people(n_people)
+    changed = format_count(len(models), "model") if models else "no model"
+    entries = [receipt["entry"] for receipt in receipts]
+    rights = {entry["right"] for entry in entries}
+    outcomes = Counter(
+        describe_outcome(entry["outcome"], entry["reason"]) for entry in entries
+    )
+    if models and rights == {"erase"} and set(outcomes) == {"done"}:
+        return f"{people} removed from {changed}"
+    reached = ", ".join(
+        outcome if len(outcomes) == 1 else f"{n} {outcome}"
+        for outcome, n in sorted(outcomes.items())
+    )
+    return f"{', '.join(sorted(rights))}, {people}: {reached}; {changed} changed"
+
+
+def answer_requests(
+    registry: "Registry",
+    people: RequestedPeople,
+    *,
+    requests: "Sequence[Request]",
+    asked: AnswerOptions,
+    strangers: bool = False,
+    advice: str = SKIP_UNKNOWN,
+) -> Result:
+    """Send requests, apply them, and hand out their receipts.
+
+    ``advice`` says what to do about ids that no model holds.
+    """
+    listed = people.match_requests(requests)
+    folder, index = asked.receipts, None
+    if folder is not None:
+        index = create_receipt_folder(folder, listed)
+    try:
+        outcome = apply_requests(
+            registry, requests, wait=asked.wait, strangers=strangers
+        )
+    except UnknownSubject:
+        _, unknown = people.split_known(registry)
+        if unknown:
+            raise unknown_error(unknown, advice) from None  # for the operator
+        raise
+    files = {}
+    if folder is not None:
+        for request, receipt in outcome.receipts.items():
+            files[request] = folder / f"{request}.json"
+            files[request].write_text(receipt, encoding="utf-8")
+    receipts = {one: json.loads(text) for one, text in outcome.receipts.items()}
+    where = str(index) if index is not None and listed else "expunge status"
+    found = find_shortfall([*receipts.values()])
+    error = outcome.find_error(where) or found
+    # Spelled by RFC 8785 a receipt has its bytes again, which are what is signed.
+    n_people, models = count_changed(receipts.values())
+    data = {
+        "n_people": n_people,
+        "models": models,
+        "requests": [
+            {
+                "request": request,
+                "receipt": receipt,
+                "file": str(files[request]) if files else None,
+            }
+            for request, receipt in receipts.items()
+        ],
+        "listed": listed,
+    }
+    if not receipts:
+        return Result(data, error=error)
+    said = describe_answers([*receipts.values()])
+    text = [*outcome.receipts.values()]
+    notes = [said]  # redirected to a file, stdout is the receipt alone
+    if folder is not None and not listed:
+        text, notes = [f"{said}; receipt in {files.popitem()[1]}"], []
+    elif folder is not None:
+        kept = f"{said}; {format_count(len(files), 'receipt')} in {folder}"
+        text, notes = [kept, f"{index} says which id became which request"], []
+    return Result(data, text, notes, error=error)
+
+
+def file_requests(
+    registry: "Registry",
+    people: RequestedPeople,
+    *,
+    right: RightName,
+    asked: RequestOptions,
+    reason: str = "",
+    until: str = "",
+) -> Result:
+    """Make the requests, apply them, and hand out their receipts."""
+    from ..registry import Request
+
+    people = people.resolve_aliases(registry)
+    if not asked.exact:
+        people.require_no_near_miss(registry)
+    # The registry refuses unknown ids itself, except in a repeated request.
+    if not asked.answer_strangers and (people.listed is not None or asked.skip_unknown):
+        people, unknown = people.split_known(registry)
+        if unknown and not asked.skip_unknown:
+            raise unknown_error(unknown)
+        if unknown:
+            print_note(f"left out, in no model: {unknown.describe(named=False)}")
+    if not people.ids:
+        nothing = {"n_people": 0, "models": [], "requests": [], "listed": []}
+        why = "none of them is in a model; nothing was changed"
+        return Result(nothing, warnings=[why])
+    question = QUESTIONS[right].format(people=format_people(people.n_people))
+    confirm(question, yes=asked.yes)
+    request = Request(
+        (),
+        right=right.value,
+        regime=asked.regime,
+        submitted=asked.submitted,
+        reason=reason,
+        until=until,
+    )
+    requests = people.make_requests(asked.name_request(request))
+    strangers = asked.answer_strangers
+    return answer_requests(
+        registry, people, requests=requests, asked=asked, strangers=strangers
+    )
+
+
+def forget(
     ids: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="ID",
             help="People to forget: ids, or aliases such as email:ada@example.org.",
         ),
-    ] = None
+    ] = None,
+    *,
     pending: Annotated[
         bool, typer.Option("--pending", help="Only apply requests accepted earlier.")
-    ] = False
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")
-    ] = False
+    ] = False,
+    asked: RequestOptions,
+) -> Result:
+    """Forget people in every model that holds them.
 
-    def perform(self) -> int:
-        """Accept and apply the requests, and hand out receipts."""
-        self._require_options()
-        people = None if self.pending else self.read_people(self.ids)
-        with self.open_registry() as registry:
-            if people is None:
-                self._apply_pending(registry)
-            elif self.dry_run:
-                self._show_dry_run(registry, people.resolve_aliases(registry))
-            else:
-                self.file_requests(registry, people, right=RightName.erase)
-        return DONE
-
-    def _require_options(self) -> None:
-        """Raise unless the options say, once, what to do."""
-        if [bool(self.ids), self.source is not None, self.pending].count(True) != 1:
-            raise InvalidInput(
-                "nobody to forget: give ids, a file with --from, or --pending"
+    Ids on the command line make one request. Each line of a file makes a request of its
+    own. All accepted requests are applied together. Receipts are printed, one per line,
+    or written to a folder.
+    """
+    if [bool(ids), asked.source is not None, pending].count(True) != 1:
+        raise InvalidInput(
+            "nobody to forget: give ids, a file with --from, or --pending"
+        )
+    if asked.request is not None and not ids:
+        raise InvalidInput(
+            "--request without ids; give the ids of the people on the command line"
+        )
+    if pending and dry_run:
+        raise InvalidInput(
+            "--pending with --dry-run; expunge status lists pending requests"
+        )
+    if pending:
+        with open_registry(asked.registry) as registry:
+            before = registry.status().n_completed
+            apply_accepted(registry, wait=asked.wait)
+            n = registry.status().n_completed - before
+        return Result({"n_completed": n}, f"{format_count(n, 'request')} completed")
+    people = asked.read_people(ids)
+    with open_registry(asked.registry) as registry:
+        if dry_run:
+            return _show_dry_run(
+                registry, people.resolve_aliases(registry), asked=asked
             )
-        if self.request is not None and not self.ids:
-            raise InvalidInput(
-                "--request without ids; give the ids of the people on the command line"
-            )
-        if self.pending and self.dry_run:
-            raise InvalidInput(
-                "--pending with --dry-run; expunge status lists pending requests"
-            )
-
-    def _show_dry_run(self, registry: "Registry", people: RequestedPeople) -> None:
-        """Print what would happen; change nothing."""
-        if not self.exact:
-            people.require_no_near_miss(registry)
-        result = dry_run(registry, people)
-        if self.as_json:
-            print_json(result.to_json())
-        else:
-            result.print()
-        if not self.skip_unknown and not self.answer_strangers:
-            refuse_unknown(result.unknown)
-
-    def _apply_pending(self, registry: "Registry") -> None:
-        """Apply the requests accepted earlier, and print how many."""
-        before = registry.status().n_completed
-        apply_accepted(registry, wait=self.wait)
-        n_completed = registry.status().n_completed - before
-        if self.as_json:
-            print_json({"n_completed": n_completed})
-        else:
-            print_text(f"{format_count(n_completed, 'request')} completed")
+        return file_requests(registry, people, right=RightName.erase, asked=asked)
 
 
-@dataclass(frozen=True)
-class RequestCommand(RequestOptions):
+def _show_dry_run(
+    registry: "Registry", people: RequestedPeople, *, asked: RequestOptions
+) -> Result:
+    """Show what would happen; change nothing."""
+    if not asked.exact:
+        people.require_no_near_miss(registry)
+    held = registry.requests.find_models(people.ids)
+    counts = Counter(name for names in held.values() for name in names)
+    certificates = {model.name: model.certificate for model in registry.status().models}
+    _, unknown = people.split_known(registry)
+    models = {
+        name: {
+            "n_people": n,
+            "releases_left": count_releases_left(certificates[name]),
+        }
+        for name, n in sorted(counts.items())
+    }
+    data = {
+        "n_people": people.n_people,
+        "n_unknown": len(unknown),
+        "n_forgotten": len(unknown.forgotten),
+        "models": models,
+    }
+    rows = [
+        (str(n), describe_releases_left(certificates[name]), name)
+        for name, n in sorted(counts.items())
+    ]
+    table = TextTable(("people", "releases left", "model"), rows)
+    missing = unknown.describe(named=False)
+    known = f"in no model: {missing}" if missing else "all of them known"
+    note = f"{format_people(people.n_people)}, {known}; nothing was changed"
+    refused = unknown and not asked.skip_unknown and not asked.answer_strangers
+    error = unknown_error(unknown) if refused else None
+    return Result(data, table, [note], error=error)
+
+
+def request(
+    right: Annotated[
+        RightName, typer.Argument(metavar="RIGHT", help="What the people ask for.")
+    ],
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ID",
+            help="Whom it is about: ids, or aliases such as email:ada@example.org.",
+        ),
+    ] = None,
+    *,
+    reason: Annotated[
+        str,
+        typer.Option(
+            metavar="CODE",
+            help="Of a hold: legal-claims, legal-duty, public-interest or research.",
+        ),
+    ] = "",
+    until: Annotated[
+        str, typer.Option(metavar="DAY", help="Of a hold: its last day.")
+    ] = "",
+    asked: RequestOptions,
+) -> Result:
     """Exercise a right of people: erase, object, restrict, lift, hold or end-hold.
 
     restrict serves every model without the people, whose rows are sealed apart until
@@ -331,140 +800,77 @@ class RequestCommand(RequestOptions):
     until a day; then they are erased. object does the same as erase; only the receipt
     differs. To replace a person's rows use expunge rectify.
     """
-
-    right: Annotated[
-        RightName, typer.Argument(metavar="RIGHT", help="What the people ask for.")
-    ]
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ID",
-            help="Whom it is about: ids, or aliases such as email:ada@example.org.",
-        ),
-    ] = None
-    reason: Annotated[
-        str,
-        typer.Option(
-            metavar="CODE",
-            help="Of a hold: legal-claims, legal-duty, public-interest or research.",
-        ),
-    ] = ""
-    until: Annotated[
-        str, typer.Option(metavar="DAY", help="Of a hold: its last day.")
-    ] = ""
-
-    def perform(self) -> int:
-        """Accept and apply the requests, and hand out receipts."""
-        people = self.read_people(self.ids)
-        with self.open_registry() as registry:
-            self.file_requests(
-                registry,
-                people,
-                right=self.right,
-                reason=self.reason,
-                until=self.until,
-            )
-        return DONE
+    people = asked.read_people(ids)
+    with open_registry(asked.registry) as registry:
+        return file_requests(
+            registry, people, right=right, asked=asked, reason=reason, until=until
+        )
 
 
-@dataclass(frozen=True)
-class CancelCommand(RegistryOptions, ConfirmOptions):
+def cancel(
+    request: RequestId, *, yes: Yes = False, registry: Folder = FOLDER
+) -> Result:
     """Take back a request that waits. It will not be applied, and gets no receipt."""
-
-    request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="Id of the request.")
-    ]
-
-    def perform(self) -> int:
-        """Cancel the request."""
-        with self.open_registry() as registry:
-            self.confirm(f"Cancel request {self.request}?")
-            status = registry.requests.cancel(self.request)
-        if self.as_json:
-            print_json(request_to_json(status))
-        else:
-            print_text(f"request {self.request} is cancelled")
-        return DONE
+    with open_registry(registry) as opened:
+        confirm(f"Cancel request {request}?", yes=yes)
+        status = opened.requests.cancel(request)
+    return Result(request_to_json(status), f"request {request} is cancelled")
 
 
-@dataclass(frozen=True)
-class ExactCommand(RegistryOptions):
+def exact(request: RequestId, *, registry: Folder = FOLDER) -> Result:
     """State that a request means whom it names, and nobody else.
 
     It leaves the list of near misses (expunge status --near). Its answer stays.
     """
-
-    request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="Id of the request.")
-    ]
-
-    def perform(self) -> int:
-        """Take the request off the list of near misses."""
-        with self.open_registry() as registry:
-            registry.requests.confirm_exact(self.request)
-        if self.as_json:
-            print_json({"request": self.request, "near": False})
-        else:
-            print_text(f"request {self.request} is no near miss")
-        return DONE
+    with open_registry(registry) as opened:
+        opened.requests.confirm_exact(request)
+    told = {"request": request, "near": False}
+    return Result(told, f"request {request} is no near miss")
 
 
-@dataclass(frozen=True)
-class RefuseCommand(RegistryOptions, ConfirmOptions):
+def refuse(
+    request: RequestId,
+    *,
+    reason: Annotated[str, typer.Option(metavar="CODE", help="Why it is refused.")],
+    yes: Yes = False,
+    registry: Folder = FOLDER,
+) -> Result:
     """Answer a request that waits with a refusal, and print the receipt.
 
     The reason is one of these codes, and is public: legal-duty, public-interest,
     research, legal-claims, unidentified, unfounded, not-applicable.
     """
-
-    request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="Id of the request.")
-    ]
-    reason: Annotated[str, typer.Option(metavar="CODE", help="Why it is refused.")]
-
-    def perform(self) -> int:
-        """Refuse the request and print its receipt."""
-        with self.open_registry() as registry:
-            self.confirm(f"Refuse request {self.request} ({self.reason})?")
-            receipt = registry.requests.refuse(self.request, self.reason)
-        print_text(receipt)
-        require_in_time([receipt])
-        return DONE
+    with open_registry(registry) as opened:
+        confirm(f"Refuse request {request} ({reason})?", yes=yes)
+        receipt = opened.requests.refuse(request, reason)
+    entry = json.loads(receipt)["entry"]
+    late = find_shortfall([{"entry": entry | {"outcome": ""}}])  # the refusal is meant
+    return Result(text=receipt, error=late)
 
 
-@dataclass(frozen=True)
-class ExtendCommand(RegistryOptions, ConfirmOptions):
-    """Extend the deadline of a request, once, as its law allows.
-
-    The person must have been told, with the reason, by the first deadline. The
-    extension is entered in the ledger.
-    """
-
-    request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="Id of the request.")
-    ]
+def extend(
+    request: RequestId,
+    *,
     reason: Annotated[
         str,
         typer.Option(
             metavar="CODE",
             help="complex: the request is complex; many: there are many requests.",
         ),
-    ]
+    ],
     notified: Annotated[
         str, typer.Option(metavar="DAY", help="The day on which the person was told.")
-    ]
+    ],
+    yes: Yes = False,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Extend the deadline of a request, once, as its law allows.
 
-    def perform(self) -> int:
-        """Extend the deadline and print the new one."""
-        with self.open_registry() as registry:
-            self.confirm(f"Extend the deadline of request {self.request}?")
-            status = registry.requests.extend(
-                self.request, self.reason, notified=self.notified
-            )
-        if self.as_json:
-            print_json(request_to_json(status))
-        else:
-            print_text(
-                f"request {self.request} is due {describe_deadline(status.deadline)}"
-            )
-        return DONE
+    The person must have been told, with the reason, by the first deadline. The
+    extension is entered in the ledger.
+    """
+    with open_registry(registry) as opened:
+        confirm(f"Extend the deadline of request {request}?", yes=yes)
+        status = opened.requests.extend(request, reason, notified=notified)
+    due = f"request {request} is due {describe_deadline(status.deadline)}"
+    return Result(request_to_json(status), due)

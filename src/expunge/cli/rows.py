@@ -9,26 +9,35 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exceptions import InvalidInput
-from .answering import take_people
-from .common import (
-    DONE,
-    ConfirmOptions,
-    RegistryOptions,
-    explain_forgotten,
-    format_count,
-    model_to_json,
-    print_json,
-    print_note,
-    print_text,
+from .models import read_columns
+from .options import (
+    FOLDER,
+    Drop,
+    Folder,
+    ModelName,
+    OthersIds,
+    WithoutForgotten,
+    Yes,
+    open_registry,
     require_file,
 )
-from .models import read_columns
-from .requests import AnswerOptions
+from .output import (
+    Result,
+    confirm,
+    format_count,
+    format_people,
+    model_to_json,
+)
+from .requests import AnswerOptions, answer_requests, take_people
 
 if TYPE_CHECKING:
     from ..linear_model.rows import UnseenCategory
-    from ..registry import LeftOut, Registry
+    from ..registry import ForgottenInData, Registry
     from ..tables import TrainingTable
+
+Table = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +70,7 @@ class TableOptions:
             metavar="COLUMN", help="Column of weights (default: as at the fit)."
         ),
     ] = None
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
-    ] = None
+    drop: Drop = None
 
     def read_rows(
         self, registry: "Registry", name: str, *, file: Path
@@ -101,82 +107,26 @@ class TableOptions:
         return read_table(file, roles, schema=schema), subject
 
 
-@dataclass(frozen=True)
-class AddCommand(RegistryOptions, ConfirmOptions, TableOptions):
-    """Add the rows of a table to a model, and release it.
+def explain_forgotten(
+    error: "ForgottenInData", table: "TrainingTable", *, advice: str
+) -> InvalidInput:
+    """Return the error about people in a table who were forgotten, with its lines."""
+    assert table.file is not None
+    return InvalidInput(
+        f"{table.file.path}, {table.locate(error.rows)}: rows of "
+        f"{format_people(error.n_people)} who were forgotten, and would come back: "
+        f"leave them out with --without-forgotten, or {advice}{explain_near(error)}"
+    )
 
-    The model is then what a fit to all its rows would be. People may be new or have
-    rows in the model already. People who were forgotten are refused, or left out.
-    """
 
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
-    ]
-    without_forgotten: Annotated[
-        bool,
-        typer.Option(
-            "--without-forgotten",
-            help="Leave out the rows of people who were forgotten before.",
-        ),
-    ] = False
-
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact",
-            help="Ids that differ from those of forgotten people only in case, "
-            "spacing, width or zeros are other people's.",
-        ),
-    ] = False
-
-    def perform(self) -> int:
-        """Read the table, add its rows, and print what the model is now."""
-        with self.open_registry() as registry:
-            table, _ = self.read_rows(registry, self.name, file=self.file)
-            left_out = self._add(registry, table)
-            found = {one.name: one for one in registry.status().models}[self.name]
-        n_rows = len(table.y) - left_out.n_rows
-        if self.as_json:
-            print_json(model_to_json(found) | {"n_rows_added": n_rows})
-            return DONE
-        rows = format_count(n_rows, "row")
-        print_text(f"{rows} added to {self.name}, which has release {found.number} now")
-        if left_out.n_rows:
-            gone = format_count(left_out.n_rows, "row")
-            print_note(f"left out: {gone} of people who were forgotten")
-        return DONE
-
-    def _add(self, registry: "Registry", table: "TrainingTable") -> "LeftOut":
-        """Add the rows; name the lines of those that cannot be added."""
-        from ..linear_model.rows import UnseenCategory
-        from ..registry import ForgottenInData
-
-        try:
-            return registry.add(
-                self.name,
-                table.X,
-                table.y,
-                subjects=table.subjects,
-                sample_weight=table.weight,
-                without_forgotten=self.without_forgotten,
-                exact=self.exact,
-            )
-        except ForgottenInData as error:
-            advice = "fit again with --readmit if they came back; nothing was changed"
-            raise explain_forgotten(error, table, advice=advice) from None
-        except UnseenCategory as error:
-            kept = self._find_kept(registry, table)
-            rows = [kept[row] for row in error.rows]
-            raise explain_category(error, table, rows=rows) from None
-
-    def _find_kept(self, registry: "Registry", table: "TrainingTable") -> list[int]:
-        """Return the places of the rows that are added, in the table."""
-        owners = table.subjects
-        if owners is None or not self.without_forgotten:
-            return list(range(len(table.y)))
-        gone = {*registry.requests.find_forgotten(owners, near=not self.exact)}
-        return [row for row, owner in enumerate(owners) if owner not in gone]
+def explain_near(error: "ForgottenInData") -> str:
+    """Return what to do about ids that are spelled almost as those who left."""
+    if not error.n_near:
+        return ""
+    return (
+        f"; {format_people(error.n_near)} of them by an id that differs only in case, "
+        "spacing, width or zeros: give --exact if these are others"
+    )
 
 
 def explain_category(
@@ -193,64 +143,111 @@ def explain_category(
     )
 
 
-@dataclass(frozen=True)
-class RectifyCommand(AnswerOptions, TableOptions):
+def add(
+    name: ModelName,
+    file: Table,
+    *,
+    without_forgotten: WithoutForgotten = False,
+    exact: OthersIds = False,
+    columns: TableOptions,
+    yes: Yes = False,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Add the rows of a table to a model, and release it.
+
+    The model is then what a fit to all its rows would be. People may be new or have
+    rows in the model already. People who were forgotten are refused, or left out.
+    """
+    from ..linear_model.rows import UnseenCategory
+    from ..registry import ForgottenInData
+
+    with open_registry(registry) as opened:
+        table, _ = columns.read_rows(opened, name, file=file)
+        try:
+            left_out = opened.add(
+                name,
+                table.X,
+                table.y,
+                subjects=table.subjects,
+                sample_weight=table.weight,
+                without_forgotten=without_forgotten,
+                exact=exact,
+            )
+        except ForgottenInData as error:
+            advice = "fit again with --readmit if they came back; nothing was changed"
+            raise explain_forgotten(error, table, advice=advice) from None
+        except UnseenCategory as error:
+            # Its rows are counted without those that were left out.
+            kept: Sequence[int] = range(len(table.y))
+            if without_forgotten and table.subjects is not None:
+                gone = {*opened.requests.find_forgotten(table.subjects, near=not exact)}
+                kept = [row for row in kept if table.subjects[row] not in gone]
+            rows = [kept[row] for row in error.rows]
+            raise explain_category(error, table, rows=rows) from None
+        model = {one.name: one for one in opened.status().models}[name]
+    n_rows = len(table.y) - left_out.n_rows
+    added = format_count(n_rows, "row")
+    notes = []
+    if left_out.n_rows:
+        gone_rows = format_count(left_out.n_rows, "row")
+        notes.append(f"left out: {gone_rows} of people who were forgotten")
+    return Result(
+        model_to_json(model) | {"n_rows_added": n_rows},
+        f"{added} added to {name}, which has release {model.number} now",
+        notes,
+    )
+
+
+def rectify(
+    person: Annotated[
+        str, typer.Argument(metavar="ID", help="The person whose rows are wrong.")
+    ],
+    name: ModelName,
+    *,
+    file: Table,
+    columns: TableOptions,
+    asked: AnswerOptions,
+) -> Result:
     """Replace the rows of a person in a model by those of a table.
 
     The old rows leave and the new ones come, in one release. The table holds all rows
     that the person should have in the model, and nobody else's: its column of ids must
     name the person in every row.
     """
+    from ..linear_model.rows import UnseenCategory
+    from ..registry import NewRows, Request
 
-    person: Annotated[
-        str, typer.Argument(metavar="ID", help="The person whose rows are wrong.")
-    ]
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
-    ]
-
-    def perform(self) -> int:
-        """File the request, apply it, and hand out the receipt."""
-        from ..linear_model.rows import UnseenCategory
-        from ..registry import NewRows, Request
-
-        with self.open_registry() as registry:
-            table, subject = self.read_rows(registry, self.name, file=self.file)
-            if subject is None:
-                raise InvalidInput(
-                    "whose rows are these? name the column of ids with --subject; "
-                    "every row must be of the person whose rows are wrong"
-                )
-            rows = {self.name: NewRows(table.X, table.y, table.weight)}
-            people = take_people([self.person]).resolve_aliases(registry)
-            require_owner(
-                table,
-                people.ids,
-                column=subject,
-                kind=registry.models.subject_kind(self.name),
+    with open_registry(asked.registry) as registry:
+        table, subject = columns.read_rows(registry, name, file=file)
+        if subject is None:
+            raise InvalidInput(
+                "whose rows are these? name the column of ids with --subject; "
+                "every row must be of the person whose rows are wrong"
             )
-            n_rows = format_count(len(table.y), "row")
-            self.confirm(f"Replace their rows in {self.name} by {n_rows}?")
-            ids = registry.aliases.choose_holders(people.ids, [self.name])
-            asked = Request(
-                tuple(one for one in ids if one in people.ids),
-                right="rectify",
-                regime=self.regime,
-                submitted=self.submitted,
-                rows=rows,
+        people = take_people([person]).resolve_aliases(registry)
+        kind = registry.models.subject_kind(name)
+        require_owner(table, people.ids, column=subject, kind=kind)
+        n_rows = format_count(len(table.y), "row")
+        confirm(f"Replace their rows in {name} by {n_rows}?", yes=asked.yes)
+        ids = registry.aliases.choose_holders(people.ids, [name])
+        request = Request(
+            tuple(one for one in ids if one in people.ids),
+            right="rectify",
+            regime=asked.regime,
+            submitted=asked.submitted,
+            rows={name: NewRows(table.X, table.y, table.weight)},
+        )
+        try:
+            return answer_requests(
+                registry,
+                people,
+                requests=[asked.name_request(request)],
+                asked=asked,
+                advice="check the id; to add the rows of somebody who is in no "
+                "model, use expunge add",
             )
-            try:
-                self.answer(
-                    registry,
-                    people,
-                    asked=[self.named(asked)],
-                    advice="check the id; to add the rows of somebody who is in no "
-                    "model, use expunge add",
-                )
-            except UnseenCategory as error:
-                raise explain_category(error, table, rows=error.rows) from None
-        return DONE
+        except UnseenCategory as error:
+            raise explain_category(error, table, rows=error.rows) from None
 
 
 def require_owner(

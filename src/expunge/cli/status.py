@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,23 +12,22 @@ import typer
 
 from ..exceptions import InvalidInput
 from ..rights.standing import describe_outcome
-from .common import (
+from .options import FOLDER, Folder, Yes, open_registry
+from .output import (
     DONE,
     DUE,
     NEAR_MISS,
     WRONG_INPUT,
     CommandFailed,
-    ConfirmOptions,
-    RegistryOptions,
+    Result,
     TextTable,
+    confirm,
     describe_deadline,
     describe_releases_left,
     format_count,
     format_day,
     format_pairs,
     model_to_json,
-    print_json,
-    print_text,
     release_to_json,
     request_to_json,
     wrap,
@@ -41,18 +40,16 @@ if TYPE_CHECKING:
 MOST_PENDING = 20
 
 
-@dataclass(frozen=True)
-class StatusCommand(RegistryOptions):
-    """Show models, requests and outdated releases. This changes nothing."""
-
+def status(
+    *,
     request: Annotated[
         str | None,
         typer.Option(metavar="HEX", help="One request, by its 32 hexadecimal digits."),
-    ] = None
+    ] = None,
     receipt: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the receipt of --request to a file."),
-    ] = None
+    ] = None,
     overdue: Annotated[
         bool,
         typer.Option(
@@ -60,7 +57,7 @@ class StatusCommand(RegistryOptions):
             help="Only requests whose deadline is past; the exit code is 10 if there "
             "are any.",
         ),
-    ] = False
+    ] = False,
     due: Annotated[
         str | None,
         typer.Option(
@@ -68,8 +65,7 @@ class StatusCommand(RegistryOptions):
             help="Only requests due within a span such as 7d or 2w, overdue ones "
             "included; the exit code is 10 if there are any.",
         ),
-    ] = None
-
+    ] = None,
     near: Annotated[
         bool,
         typer.Option(
@@ -78,122 +74,104 @@ class StatusCommand(RegistryOptions):
             "when it was answered, whose id is spelled almost so; the exit code is 20 "
             "if there are any.",
         ),
-    ] = False
-
-    def perform(self) -> int:
-        """Print the status of the registry, or of some requests."""
-        if self.near:
-            return self._print_near()
-        if self.request is not None:
-            return self._print_request(self.request)
-        if self.overdue or self.due is not None:
-            return self._print_due()
-        if self.receipt is not None:
-            raise InvalidInput("--receipt needs --request; say which request")
-        with self.open_registry() as registry:
-            status = registry.status()
-        if self.as_json:
-            print_json(status_to_json(status))
-        else:
-            print_status(status)
-        return DONE
-
-    def _print_near(self) -> int:
-        """Print the requests that may mean somebody else, for a job that warns."""
-        with self.open_registry() as registry:
-            found = sorted(registry.requests.near_misses())
-        if self.as_json:
-            print_json(found)
-        elif found:
-            print_text(*found)
-        else:
-            print_text("no request is a near miss")
-        return NEAR_MISS if found else DONE
-
-    def _print_due(self) -> int:
-        """Print the requests that are overdue or due soon, for a job that warns."""
-        from ..registry.context import today
-        from ..rights.calendar import parse_span
-
-        if self.overdue and self.due is not None:
-            raise InvalidInput("--overdue with --due; give only one of them")
-        span = timedelta(days=-1) if self.due is None else parse_span(self.due)
-        last = today() + span
-        with self.open_registry() as registry:
-            pending = registry.status().pending
-        found = [one for one in pending if one.is_due(last)]
-        if self.as_json:
-            print_json([request_to_json(one) for one in found])
-        elif found:
-            tabulate_pending(found).print()
-        else:
-            print_text("no request is overdue" if self.overdue else "no request is due")
-        return DUE if found else DONE
-
-    def _print_request(self, request: str) -> int:
-        """Print one request, and write its receipt if you asked for it."""
-        with self.open_registry() as registry:
-            found = registry.requests.status(request)
-            receipt = registry.requests.receipt(request)
-        if self.receipt is not None:
-            if receipt is None:
-                raise CommandFailed(
-                    f"request {request} is {found.stage}, not completed: there is no "
-                    "receipt yet; run expunge forget --pending",
-                    WRONG_INPUT,
-                )
-            self.receipt.write_text(receipt, encoding="utf-8")
-        if self.as_json:
-            nested = None if receipt is None else json.loads(receipt)
-            print_json(request_to_json(found) | {"receipt": nested})
-        else:
-            print_text(format_pairs(describe_request(found)))
-        return DONE
+    ] = False,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Show models, requests and outdated releases. This changes nothing."""
+    if near:
+        with open_registry(registry) as opened:
+            misses = sorted(opened.requests.near_misses())
+        text = misses or ["no request is a near miss"]
+        return Result(misses, text, code=NEAR_MISS if misses else DONE)
+    if request is not None:
+        return _show_request(registry, request, file=receipt)
+    if overdue or due is not None:
+        return _show_due(registry, due, overdue=overdue)
+    if receipt is not None:
+        raise InvalidInput("--receipt needs --request; say which request")
+    with open_registry(registry) as opened:
+        found = opened.status()
+    data = {
+        "models": [model_to_json(model) for model in found.models],
+        "pending": [request_to_json(waiting) for waiting in found.pending],
+        "outstanding": [release_to_json(release) for release in found.outstanding],
+        "set_aside": asdict(found.set_aside),
+        "n_requests": found.n_requests,
+        "n_completed": found.n_completed,
+        "ledger_size": found.ledger_size,
+        "key": found.key,
+        "store": found.store,
+        "clock": asdict(found.clock),
+    }
+    return Result(data, describe_status(found))
 
 
-@dataclass(frozen=True)
-class ClockConfirmCommand(RegistryOptions, ConfirmOptions):
+def _show_request(folder: Path, request: str, *, file: Path | None) -> Result:
+    """Show one request, and write its receipt if you asked for it."""
+    with open_registry(folder) as opened:
+        found = opened.requests.status(request)
+        receipt = opened.requests.receipt(request)
+    if file is not None:
+        if receipt is None:
+            raise CommandFailed(
+                f"request {request} is {found.stage}, not completed: there is no "
+                "receipt yet; run expunge forget --pending",
+                WRONG_INPUT,
+            )
+        file.write_text(receipt, encoding="utf-8")
+    nested = None if receipt is None else json.loads(receipt)
+    pairs: list[tuple[str, object]] = [
+        ("request", found.request),
+        ("right", f"{found.right} ({found.regime})"),
+        ("stage", found.stage),
+        ("people", found.n_subjects),
+        ("submitted", found.submitted),
+        ("accepted", f"{format_day(found.accepted)} UTC"),
+    ]
+    if found.is_open:
+        pairs.append(("deadline", describe_deadline(found.deadline)))
+    else:
+        pairs.append(("deadline", f"{format_day(found.deadline)} UTC"))
+        if found.completed is not None:
+            pairs.append(("completed", f"{format_day(found.completed)} UTC"))
+    if found.outcome:
+        pairs.append(("outcome", describe_outcome(found.outcome, found.reason)))
+    if found.error:
+        pairs.append(("held up by", found.error))
+    data = request_to_json(found) | {"receipt": nested}
+    return Result(data, format_pairs(pairs))
+
+
+def _show_due(folder: Path, due: str | None, *, overdue: bool) -> Result:
+    """Show the requests that are overdue or due soon, for a job that warns."""
+    from ..registry.context import today
+    from ..rights.calendar import parse_span
+
+    if overdue and due is not None:
+        raise InvalidInput("--overdue with --due; give only one of them")
+    span = timedelta(days=-1) if due is None else parse_span(due)
+    last = today() + span
+    with open_registry(folder) as opened:
+        pending = opened.status().pending
+    found = [waiting for waiting in pending if waiting.is_due(last)]
+    text: str | TextTable = tabulate_pending(found)
+    if not found:
+        text = "no request is overdue" if overdue else "no request is due"
+    data = [request_to_json(waiting) for waiting in found]
+    return Result(data, text, code=DUE if found else DONE)
+
+
+def clock_confirm(*, yes: Yes = False, registry: Folder = FOLDER) -> Result:
     """Say that the machine's clock is right, so that what is due may end.
 
     If a registry was idle for more than 30 days, or its clock jumped, no hold ends and
     nothing expires until you say so. Look at the day first: rows whose hold has ended
     by then are destroyed with the next request, and cannot come back.
     """
-
-    def perform(self) -> int:
-        """Confirm the day, and print it."""
-        with self.open_registry() as registry:
-            before = registry.status().clock
-            self.confirm(f"Is it {before.today} (UTC) today?")
-            clock = registry.confirm_clock()
-        if self.as_json:
-            print_json(asdict(clock))
-        else:
-            print_text(f"the clock is believed: it is {clock.today} (UTC)")
-        return DONE
-
-
-def describe_request(request: "RequestStatus") -> list[tuple[str, object]]:
-    """Return a request as names and values."""
-    lines: list[tuple[str, object]] = [
-        ("request", request.request),
-        ("right", f"{request.right} ({request.regime})"),
-        ("stage", request.stage),
-        ("people", request.n_subjects),
-        ("submitted", request.submitted),
-        ("accepted", f"{format_day(request.accepted)} UTC"),
-    ]
-    if request.is_open:
-        lines.append(("deadline", describe_deadline(request.deadline)))
-    else:
-        lines.append(("deadline", f"{format_day(request.deadline)} UTC"))
-        if request.completed is not None:
-            lines.append(("completed", f"{format_day(request.completed)} UTC"))
-    if request.outcome:
-        lines.append(("outcome", describe_outcome(request.outcome, request.reason)))
-    if request.error:
-        lines.append(("held up by", request.error))
-    return lines
+    with open_registry(registry) as opened:
+        confirm(f"Is it {opened.status().clock.today} (UTC) today?", yes=yes)
+        clock = opened.confirm_clock()
+    return Result(asdict(clock), f"the clock is believed: it is {clock.today} (UTC)")
 
 
 def describe_set_aside(status: "RegistryStatus") -> str:
@@ -205,60 +183,22 @@ def describe_set_aside(status: "RegistryStatus") -> str:
     return f"sealed apart: {apart.n_restricted} restricted, {apart.n_held} held{ends}"
 
 
-def status_to_json(status: "RegistryStatus") -> dict[str, Any]:
-    """Return the status of a registry as JSON data."""
-    return {
-        "models": [model_to_json(model) for model in status.models],
-        "pending": [request_to_json(request) for request in status.pending],
-        "outstanding": [release_to_json(release) for release in status.outstanding],
-        "set_aside": asdict(status.set_aside),
-        "n_requests": status.n_requests,
-        "n_completed": status.n_completed,
-        "ledger_size": status.ledger_size,
-        "key": status.key,
-        "store": status.store,
-        "clock": asdict(status.clock),
-    }
-
-
-def print_status(status: "RegistryStatus") -> None:
-    """Print a line of figures, then a table for each kind of thing."""
+def describe_status(status: "RegistryStatus") -> list[str | TextTable]:
+    """Return a line of figures, then a table for each kind of thing."""
     requests = format_count(status.n_requests, "request")
     late = sum(one.is_overdue for one in status.pending)
     overdue = f", {late} overdue" if late else ""
     entries = format_count(status.ledger_size, "entry", plural="entries")
-    print_text(
+    parts: list[Any] = [
         f"{requests}, {status.n_completed} completed{overdue}; "
         f"{entries} in the ledger; {status.store}",
         f"signed by key {status.key}",
-    )
+    ]
     if status.clock.warning:
-        print_text(wrap(f"warning: {status.clock.warning}"))
-    print_text("")
+        parts.append(wrap(f"warning: {status.clock.warning}"))
+    parts.append("")
     if status.models:
-        tabulate_models(status).print()
-    elif status.ledger_size:
-        print_text("no model; fit one with expunge fit")
-    else:
-        print_text("no model yet; start with expunge fit")
-    apart = describe_set_aside(status)
-    if apart:
-        print_text("", apart)
-    if status.pending:
-        pending = format_count(len(status.pending), "request")
-        print_text("", f"{pending} accepted, not completed:")
-        tabulate_pending(status.pending).print()
-    if status.outstanding:
-        print_text("", "outdated releases still in use; replace every copy, then run")
-        print_text("expunge release NAME --withdraw N:")
-        tabulate_outstanding(status).print()
-
-
-def tabulate_models(status: "RegistryStatus") -> TextTable:
-    """Return the models as a table."""
-    return TextTable(
-        ("release", "made (UTC)", "status", "people", "releases left", "model"),
-        tuple(
+        models = [
             (
                 str(model.number),
                 format_day(model.made),
@@ -268,28 +208,29 @@ def tabulate_models(status: "RegistryStatus") -> TextTable:
                 model.name,
             )
             for model in status.models
-        ),
-    )
-
-
-def tabulate_pending(requests: "Sequence[RequestStatus]") -> TextTable:
-    """Return the requests not completed as a table, the earliest deadline first."""
-    pending = sorted(requests, key=lambda request: request.deadline)
-    lines: list[tuple[str, ...]] = [
-        (one.request, one.right, one.stage, describe_deadline(one.deadline), one.error)
-        for one in pending[:MOST_PENDING]
-    ]
-    if len(pending) > MOST_PENDING:
-        lines.append((f"and {len(pending) - MOST_PENDING} more", "", "", "", ""))
-    headings = ("request", "right", "stage", "deadline", "held up by")
-    return TextTable(headings, tuple(lines))
-
-
-def tabulate_outstanding(status: "RegistryStatus") -> TextTable:
-    """Return the outdated releases that are still in use as a table."""
-    return TextTable(
-        ("release", "superseded (UTC)", "model", "files"),
-        tuple(
+        ]
+        headings = (
+            "release",
+            "made (UTC)",
+            "status",
+            "people",
+            "releases left",
+            "model",
+        )
+        parts.append(TextTable(headings, models))
+    elif status.ledger_size:
+        parts.append("no model; fit one with expunge fit")
+    else:
+        parts.append("no model yet; start with expunge fit")
+    apart = describe_set_aside(status)
+    if apart:
+        parts += ["", apart]
+    if status.pending:
+        pending = format_count(len(status.pending), "request")
+        parts += ["", f"{pending} accepted, not completed:"]
+        parts.append(tabulate_pending(status.pending))
+    if status.outstanding:
+        releases = [
             (
                 str(release.number),
                 "" if release.superseded is None else format_day(release.superseded),
@@ -297,5 +238,20 @@ def tabulate_outstanding(status: "RegistryStatus") -> TextTable:
                 ", ".join(file for _, file in release.shipped),
             )
             for release in status.outstanding
-        ),
-    )
+        ]
+        old = ("release", "superseded (UTC)", "model", "files")
+        parts += ["", "outdated releases still in use; replace every copy, then run"]
+        parts += ["expunge release NAME --withdraw N:", TextTable(old, releases)]
+    return parts
+
+
+def tabulate_pending(requests: "Sequence[RequestStatus]") -> TextTable:
+    """Return the requests not completed as a table, the earliest deadline first."""
+    pending = sorted(requests, key=lambda request: request.deadline)
+    rows: list[tuple[str, ...]] = [
+        (one.request, one.right, one.stage, describe_deadline(one.deadline), one.error)
+        for one in pending[:MOST_PENDING]
+    ]
+    if len(pending) > MOST_PENDING:
+        rows.append((f"and {len(pending) - MOST_PENDING} more", "", "", "", ""))
+    return TextTable(("request", "right", "stage", "deadline", "held up by"), rows)

@@ -4,50 +4,35 @@
 ``verify`` needs only the file and the public keys; ``audit`` opens private records.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..exceptions import ExpungeError, InvalidInput
-from .common import (
+from .options import FOLDER, Folder, ModelName, open_registry, read_file
+from .output import (
     DONE,
     NOT_VALID,
     CommandFailed,
-    CommonOptions,
-    RegistryOptions,
+    Result,
     explain,
     find_exit_code,
     format_count,
     format_list,
-    print_json,
-    print_note,
-    print_text,
-    read_file,
     wrap,
 )
 
 if TYPE_CHECKING:
-    from ..audit import AuditReport
     from ..ledger.export import CheckResult
-    from ..promise.verification import Verdict
-    from ..registry import Registry
 
 
-@dataclass(frozen=True)
-class VerifyCommand(CommonOptions):
-    """Check whether a receipt, ledger export or certificate is valid.
-
-    It works offline, from the file and the public keys alone: no registry, no database.
-    It exits with 0 if the file is valid and with 6 if it is not. Of several files it
-    prints a line each, and exits with the worst code.
-    """
-
+def verify(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE", help="The files to check.")
-    ]
+    ],
+    *,
     key: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +40,7 @@ class VerifyCommand(CommonOptions):
             help="The operator's public keys; get them from the operator's site. A "
             "certificate is not signed and needs none.",
         ),
-    ] = None
+    ] = None,
     seen: Annotated[
         list[Path] | None,
         typer.Option(
@@ -63,95 +48,73 @@ class VerifyCommand(CommonOptions):
             help="A receipt or export from elsewhere that must be of the same ledger; "
             "may be repeated.",
         ),
-    ] = None
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="The private record of a certificate, if you have it."
         ),
-    ] = None
+    ] = None,
+) -> Result:
+    """Check whether a receipt, ledger export or certificate is valid.
 
-    def perform(self) -> int:
-        """Check the files and print the results."""
-        if self.record is not None and len(self.files) > 1:
-            raise InvalidInput(
-                f"--record with {len(self.files)} files; a record goes with one "
-                "certificate: give that file alone"
-            )
-        check = self._prepare_check()
-        if len(self.files) > 1:
-            return self._print_each([try_check(check, file) for file in self.files])
-        (file,) = self.files
-        result = check(file)
-        if self.as_json:
-            print_json(result_to_json(result))
+    It works offline, from the file and the public keys alone: no registry, no database.
+    It exits with 0 if the file is valid and with 6 if it is not. Of several files it
+    prints a line each, and exits with the worst code.
+    """
+    from ..ledger.export import FileToCheck, check_file
+
+    if record is not None and len(files) > 1:
+        raise InvalidInput(
+            f"--record with {len(files)} files; a record goes with one "
+            "certificate: give that file alone"
+        )
+    pem = None if key is None else read_file(key)
+    others = [FileToCheck(path, read_file(path)) for path in seen or ()]
+    private = None if record is None else read_file(record)
+
+    def check(path: Path) -> "CheckResult":
+        file = FileToCheck(path, read_file(path))
+        return check_file(file, pem=pem, seen=others, record=private)
+
+    if len(files) == 1:
+        result = check(files[0])
+        data = result_to_json(result)
+        return Result(data, describe_result(files[0], result), code=find_code(result))
+    checked: list[dict[str, Any]] = []
+    lines, codes = [], []
+    n_failed = 0
+    for path in files:
+        try:
+            result = check(path)
+        except (ExpungeError, CommandFailed) as error:
+            # One that cannot be checked must not hide the others.
+            reason, code = explain(error), find_exit_code(error)
+            failure = {"valid": None, "error": reason, "code": code}
+            checked.append({"file": str(path)} | failure)
+            lines.append(f"NOT CHECKED: {path}: {reason.removeprefix(f'{path} ')}")
+            codes.append(code)
+            n_failed += 1
         else:
-            print_text(describe_result(file, result))
-        return DONE if result.verdict.valid else NOT_VALID
-
-    def _prepare_check(self) -> "Callable[[Path], CheckResult]":
-        """Read keys, records and what to compare with; return the check of a file."""
-        from ..ledger.export import FileToCheck, check_file
-
-        pem = None if self.key is None else read_file(self.key)
-        seen = [FileToCheck(path, read_file(path)) for path in self.seen or ()]
-        record = None if self.record is None else read_file(self.record)
-
-        def check(path: Path) -> "CheckResult":
-            file = FileToCheck(path, read_file(path))
-            return check_file(file, pem=pem, seen=seen, record=record)
-
-        return check
-
-    def _print_each(self, checked: "Sequence[CheckedFile]") -> int:
-        """Print the outcome of each file, and return the worst code."""
-        code = max(one.code for one in checked)
-        if self.as_json:
-            files = [one.to_json() for one in checked]
-            print_json({"valid": code == DONE, "files": files})
-        else:
-            print_text(*(one.describe() for one in checked))
-            print_note("verify one file to see what was checked, and on what terms")
-        n_failed = sum(one.result is None for one in checked)
-        if n_failed:
-            total = format_count(len(checked), "file")
-            raise CommandFailed(f"{n_failed} of {total} could not be checked", code)
-        return code
+            failures = "; ".join(result.verdict.failures)
+            checked.append({"file": str(path)} | result_to_json(result))
+            lines.append(f"{head_of(path, result)}{failures and f': {failures}'}")
+            codes.append(find_code(result))
+    worst = max(codes)
+    total = format_count(len(files), "file")
+    failed = CommandFailed(f"{n_failed} of {total} could not be checked", worst)
+    return Result(
+        {"valid": worst == DONE, "files": checked},
+        lines,
+        ["verify one file to see what was checked, and on what terms"],
+        code=worst,
+        error=failed if n_failed else None,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedFile:
-    """The result of the check of a file, or why it could not be checked."""
-
-    path: Path
-    result: "CheckResult | None"
-    code: int
-    error: str = ""
-
-    def describe(self) -> str:
-        """Return the outcome in a line."""
-        if self.result is None:
-            reason = self.error.removeprefix(f"{self.path} ")
-            return f"NOT CHECKED: {self.path}: {reason}"
-        line = f"{format_outcome(self.result.verdict)}: {self.path}, {self.result.kind}"
-        return ": ".join(filter(None, [line, "; ".join(self.result.verdict.failures)]))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the outcome as JSON data."""
-        if self.result is None:
-            failure = {"valid": None, "error": self.error, "code": self.code}
-            return {"file": str(self.path), **failure}
-        return {"file": str(self.path), **result_to_json(self.result)}
-
-
-def try_check(check: "Callable[[Path], CheckResult]", path: Path) -> CheckedFile:
-    """Check a file; one that cannot be checked must not hide the others."""
-    try:
-        result = check(path)
-    except (ExpungeError, CommandFailed) as error:
-        return CheckedFile(path, None, find_exit_code(error), explain(error))
-    valid = result.verdict.valid
-    return CheckedFile(path, result, DONE if valid else NOT_VALID)
+def find_code(result: "CheckResult") -> int:
+    """Return the exit code of a check."""
+    return DONE if result.verdict.valid else NOT_VALID
 
 
 def result_to_json(result: "CheckResult") -> dict[str, Any]:
@@ -168,10 +131,15 @@ def result_to_json(result: "CheckResult") -> dict[str, Any]:
     }
 
 
+def head_of(file: Path, result: "CheckResult") -> str:
+    """Return the outcome of a check in a line."""
+    outcome = "VALID" if result.verdict.valid else "NOT VALID"
+    return f"{outcome}: {file}, {result.kind}"
+
+
 def describe_result(file: Path, result: "CheckResult") -> str:
     """Return the result of a check as text."""
-    outcome = format_outcome(result.verdict)
-    parts = [f"{outcome}: {file}, {result.kind}", wrap(result.says)]
+    parts = [head_of(file, result), wrap(result.says)]
     lists = {
         "Checked, and it holds:": result.verdict.findings,
         "It holds provided that": result.provided,
@@ -183,13 +151,19 @@ def describe_result(file: Path, result: "CheckResult") -> str:
     return "\n\n".join(parts)
 
 
-def format_outcome(verdict: "Verdict") -> str:
-    """Return the outcome of a check in capitals."""
-    return "VALID" if verdict.valid else "NOT VALID"
-
-
-@dataclass(frozen=True)
-class AuditCommand(RegistryOptions):
+def audit(
+    name: ModelName,
+    *,
+    trials: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Releases to draw on each side, e.g. 20000."),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the private record to a file."),
+    ] = None,
+    registry: Folder = FOLDER,
+) -> Result:
     """Open the private record behind a model's release, for an auditor.
 
     It checks the certificate against the record, and the ledger against its signatures.
@@ -198,88 +172,47 @@ class AuditCommand(RegistryOptions):
     output depends on rows, so keep it with the record. It exits with 6 if a check
     fails.
     """
-
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
-    trials: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Releases to draw on each side, e.g. 20000."),
-    ] = None
-    record: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the private record to a file."),
-    ] = None
-
-    def perform(self) -> int:
-        """Check the model, test a removal, and print the results."""
-        from ..ledger import check_export
-        from ..promise.verification import verify
-
-        with self.open_registry() as registry:
-            certificate = registry.model(self.name).certificate_
-            record = registry.models.record(self.name)
-            ledger = registry.ledger.export()
-            verdicts = {
-                "certificate": verify(certificate, record),
-                "ledger": check_export(ledger, registry.keys.public_pem()),
-            }
-            report = None
-            if self.trials is not None:
-                report = try_removal(registry, self.name, n_draws=self.trials)
-        if self.record is not None:
-            write_private(self.record, record.to_json())
-        if self.as_json:
-            print_json(audit_to_json(verdicts, report))
-        else:
-            print_text(describe_audit(verdicts, report))
-        valid = all(verdict.valid for verdict in verdicts.values())
-        passes = report is None or report.passes
-        return DONE if valid and passes else NOT_VALID
-
-
-def try_removal(registry: "Registry", name: str, *, n_draws: int) -> "AuditReport":
-    """Test whether releases with a row removed differ from retrained ones."""
-    from ..audit import AuditOptions, audit
-
-    budget = registry.model(name).budget
-    if budget is None:
-        raise InvalidInput(
-            f"model {name!r} was fitted without a budget, so there is nothing to test; "
-            "omit --trials"
-        )
-    return audit(registry.models.case(name), AuditOptions(budget, n_draws=n_draws))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a new file that only its owner may read."""
     from ..disk import write_new_file
+    from ..ledger import check_export
+    from ..promise.verification import verify as verify_certificate
 
-    try:
-        write_new_file(path, text.encode())
-    except FileExistsError:
-        raise InvalidInput(f"{path} already exists; give another file") from None
+    report = None
+    with open_registry(registry) as opened:
+        model = opened.model(name)
+        private = opened.models.record(name)
+        verdicts = {
+            "certificate": verify_certificate(model.certificate_, private),
+            "ledger": check_export(opened.ledger.export(), opened.keys.public_pem()),
+        }
+        if trials is not None:
+            if model.budget is None:
+                raise InvalidInput(
+                    f"model {name!r} was fitted without a budget, so there is nothing "
+                    "to test; omit --trials"
+                )
+            from ..audit import AuditOptions
+            from ..audit import audit as try_removal
 
-
-def audit_to_json(
-    verdicts: "dict[str, Verdict]", report: "AuditReport | None"
-) -> dict[str, Any]:
-    """Return the results of an audit as JSON data."""
-    results: dict[str, Any] = {
-        name: {"valid": verdict.valid, "says": verdict.says}
-        for name, verdict in verdicts.items()
+            case = opened.models.case(name)
+            report = try_removal(case, AuditOptions(model.budget, n_draws=trials))
+    if record is not None:
+        try:
+            write_new_file(record, private.to_json().encode())
+        except FileExistsError:
+            raise InvalidInput(f"{record} already exists; give another file") from None
+    data: dict[str, Any] = {
+        kind: {"valid": verdict.valid, "says": verdict.says}
+        for kind, verdict in verdicts.items()
     }
-    if report is not None:
-        results["trial"] = asdict(report) | {"passes": report.passes}
-    return results
-
-
-def describe_audit(verdicts: "dict[str, Verdict]", report: "AuditReport | None") -> str:
-    """Return the results of an audit as text."""
     parts = [
-        f"{name}: {format_outcome(verdict)}\n{wrap(verdict.says)}"
-        for name, verdict in verdicts.items()
+        f"{kind}: {'VALID' if verdict.valid else 'NOT VALID'}\n{wrap(verdict.says)}"
+        for kind, verdict in verdicts.items()
     ]
+    valid = all(verdict.valid for verdict in verdicts.values())
     if report is not None:
+        data["trial"] = asdict(report) | {"passes": report.passes}
         heading = f"trial: {'PASSES' if report.passes else 'FAILS'}"
         parts.append(f"{heading}\n{wrap(report.shows)}")
         parts.append(f"It does not show\n{format_list(report.does_not_show)}")
-    return "\n\n".join(parts)
+        valid = valid and report.passes
+    return Result(data, "\n\n".join(parts), code=DONE if valid else NOT_VALID)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that commands share, and the files and registries that they name."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import DATA_MISSING, WRONG_INPUT, CommandFailed
+
+if TYPE_CHECKING:
+    from ..registry import Registry
+
+FOLDER = Path("expunge-registry")
+
+Folder = Annotated[
+    Path,
+    typer.Option(
+        "--registry",
+        "-r",
+        metavar="FOLDER",
+        envvar="EXPUNGE_REGISTRY",
+        help="Folder of the registry.",
+    ),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Ask no question on a terminal.")
+]
+# Of every command: see ``app.build_command``.
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, errors included.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of a failure.")
+]
+
+ModelName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
+RequestId = Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.")]
+Target = Annotated[
+    str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Leave out a column; may be repeated."),
+]
+WithoutForgotten = Annotated[
+    bool,
+    typer.Option(
+        "--without-forgotten",
+        help="Leave out the rows of people who were forgotten before.",
+    ),
+]
+OthersIds = Annotated[
+    bool,
+    typer.Option(
+        "--exact",
+        help="Ids that differ from those of forgotten people only in case, "
+        "spacing, width or zeros are other people's.",
+    ),
+]
+
+
+def open_registry(folder: Path) -> "Registry":
+    """Return the open registry, for use in a with statement."""
+    from ..registry import Registry
+
+    return Registry.open(folder)
+
+
+def require_file(path: Path) -> None:
+    """Raise if nothing is at this path."""
+    if not path.exists():
+        raise CommandFailed(f"{path} does not exist; check the path", DATA_MISSING)
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file named on the command line."""
+    require_file(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CommandFailed(
+            f"{path} cannot be read ({error.strerror}); give another file",
+            WRONG_INPUT,
+        ) from None
