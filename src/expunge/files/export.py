@@ -38,7 +38,6 @@ from .folder import (
     import_safetensors,
     tensor_header,
 )
-from .onnx_graph import DType, check_dtype, make_onnx
 
 FORMAT, VERSION = "expunge shipped release", "1"
 DRAFT = re.compile(r"\.\d+-\d+\.shipping")  # of a process and a thread
@@ -68,8 +67,8 @@ def ship(
 
 def render_file(public: PublicModel, place: Path, *, dtype: str = "float64") -> bytes:
     """Return what ``ship`` would write there; write nothing."""
-    writer = WRITERS.get(place.suffix.lower())
-    if writer is None:
+    suffix = place.suffix.lower()
+    if suffix not in (".safetensors", ".onnx"):
         raise InvalidInput(
             f"{place.name} ends in {place.suffix!r}; name a file that ends in "
             ".safetensors or .onnx"
@@ -79,7 +78,18 @@ def render_file(public: PublicModel, place: Path, *, dtype: str = "float64") -> 
             f"{place} is a folder, or its folder does not exist; name a file in a "
             "folder that exists"
         )
-    return writer(public, check_dtype(dtype))
+    if dtype not in ("float64", "float32"):
+        raise InvalidInput(f"dtype={dtype!r}; use 'float64' or 'float32'")
+    if suffix == ".onnx":
+        from .onnx import make_onnx
+
+        return make_onnx(public, _make_metadata(public), dtype=dtype)
+    if dtype != "float64":
+        raise InvalidInput(
+            f"dtype={dtype!r} is for .onnx files; a .safetensors file holds the "
+            "numbers that the certificate is about"
+        )
+    return _make_safetensors(public)
 
 
 def read_shipped(path: str | PathLike[str]) -> PublicModel:
@@ -154,13 +164,8 @@ def split(data: bytes) -> tuple[dict[str, Any], bytes]:
     return header, data[end:]
 
 
-def _make_safetensors(public: PublicModel, dtype: DType) -> bytes:
+def _make_safetensors(public: PublicModel) -> bytes:
     """Return the release as a safetensors file with its hash."""
-    if dtype != "float64":
-        raise InvalidInput(
-            f"dtype={dtype!r} is for .onnx files; a .safetensors file holds the "
-            "numbers that the certificate is about"
-        )
     coef, intercept = public.coefficients
     if public.classes is None and public.n_targets is None:
         coef, intercept = coef[0], intercept[0]
@@ -275,11 +280,3 @@ def _safetensors_error() -> type[Exception]:
     with needing("files", "reading .safetensors"):
         error: type[Exception] = import_module("safetensors").SafetensorError
     return error
-
-
-def _make_onnx(public: PublicModel, dtype: DType) -> bytes:
-    """Return the release as a graph, with the same metadata as safetensors."""
-    return make_onnx(public, _make_metadata(public), dtype=dtype)
-
-
-WRITERS = {".safetensors": _make_safetensors, ".onnx": _make_onnx}

@@ -28,7 +28,6 @@ from ..exceptions import InvalidInput
 from ..files import export, read_snapshot
 from ..files.export import SHIP_AGAIN
 from ..files.folder import refuse_nonsense
-from ..files.onnx_graph import LOG_ODDS
 from ..long.table import LongTable
 from ..preprocessing.columns import as_frame
 from ..preprocessing.mapped import PublicMap
@@ -168,7 +167,7 @@ def make_linear(model: Any) -> Any:
 
 def make_logistic(model: Any) -> Any:
     """Return the linear classifier whose loss is the model's."""
-    if snapshot_of(model).public.loss not in LOG_ODDS:
+    if not snapshot_of(model).public.gives_log_odds:
         # A linear classifier without probabilities, for any number of classes.
         return _precede(_fill(LinearSVC(), model), model)
     if len(model.classes_) > 2:

@@ -139,6 +139,11 @@ class PublicModel:
         binary = described.get("binary", {"name": "Logistic"})["name"]
         return str(described["name"] if binary == "Logistic" else binary)
 
+    @property
+    def gives_log_odds(self) -> bool:
+        """Whether the predictors are log-odds, each of one class."""
+        return self.loss in ("Logistic", "OneVsRest")
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Snapshot:

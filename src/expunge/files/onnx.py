@@ -1,60 +1,256 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preprocessing as steps of an ONNX graph: from raw columns to the rows X.
+"""A release as an ONNX graph: from rows to predictions, in standard operators.
 
-A number goes through the formula of ``preprocessing.features``. Of a category the graph
-finds the place among the column's keys (0 for one that is unknown, the last for a
-missing value) and takes that line from a table, which is computed here as predictions
-compute it. A graph cannot refuse a row: an unknown category has none of the flags, and
-a value that is missing where none may be is NaN.
+Without preprocessing the graph takes rows X, (n, d). With it, the graph takes each raw
+column by its name, (n, 1), and encodes the rows itself. A number goes through the
+formula of ``preprocessing.features``. Of a category the graph finds the place among the
+column's keys (0 for one that is unknown, the last for a missing value) and takes that
+line from a table, which is computed here as predictions compute it. A graph cannot
+refuse a row: an unknown category has none of the flags, and a value that is missing
+where none may be is NaN.
+
+Nothing else imports this module: ``export`` does, when a file ends in .onnx.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Matrix
-from ..exceptions import Unsupported
+from ..core.losses import Loss
+from ..exceptions import Unsupported, needing
 from ..preprocessing.columns import UNKNOWN, Column
 from ..preprocessing.description import Source
 from ..preprocessing.features import FittedPreprocessing
+from ..private_model.snapshot import PublicModel
 
+# Of 2020: Softmax along one axis, in every runtime since; and the file format with it.
+OPSET, IR_VERSION = 13, 7
+# Of 2018: LabelEncoder from strings to integers.
+ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 2
 # An operator, what it takes, what it gives, and its attributes.
 Step: TypeAlias = tuple[str, tuple[str, ...], str, dict[str, Any]]
-Constants: TypeAlias = dict[str, NDArray[Any]]
 ELSEWHERE = "ship as .safetensors"
 
 
 @dataclass(slots=True)
-class EncodeSteps:
-    """Steps that encode rows, while they are collected.
+class Outline:
+    """A graph before names are settled, while it is collected.
 
     Attributes
     ----------
     inputs
-        What users call each input, and whether it is text.
+        What users call each input, whether it is text, and its width.
     steps, constants
         What is computed, and from which constants.
+    shapes
+        Of each output, by its name.
     """
 
-    inputs: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    inputs: dict[str, tuple[str, bool, int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    constants: Constants = field(default_factory=dict)
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    shapes: dict[str, list[int | None]] = field(default_factory=dict)
 
 
-def encode_steps(
-    fitted: FittedPreprocessing, onnx: Any, *, kind: np.dtype[Any]
-) -> EncodeSteps:
-    """Return the steps from raw columns to X, the rows that the model sees.
+def make_onnx(public: PublicModel, words: Mapping[str, str], *, dtype: str) -> bytes:
+    """Return a release as the bytes of an ONNX file.
 
-    They take the constant ``axis``, [1], from the rest of the graph.
+    Parameters
+    ----------
+    public
+        The release.
+    words
+        Metadata of the file.
+    dtype
+        Precision of the numbers in the graph and of its inputs.
     """
-    return _Encoding(fitted, onnx, kind).collect()
+    with needing("onnx", "shipping as .onnx"):
+        onnx = import_module("onnx")
+    kind = np.dtype(dtype)
+    outline = _outline(public, onnx, kind=kind)
+    opsets = [onnx.helper.make_opsetid("", OPSET)]
+    if any("domain" in attributes for *_, attributes in outline.steps):
+        opsets.append(onnx.helper.make_opsetid(ML_DOMAIN, ML_OPSET))
+    graph = onnx.helper.make_model(
+        _assemble_graph(onnx, outline, kind=kind),
+        opset_imports=opsets,
+        ir_version=IR_VERSION,
+        producer_name="expunge",
+    )
+    onnx.helper.set_model_props(graph, dict(words))
+    data: bytes = graph.SerializeToString(deterministic=True)
+    return data
 
 
-def round_numbers(
+def _outline(public: PublicModel, onnx: Any, *, kind: np.dtype[Any]) -> Outline:
+    """Return the graph of eta = X coef' + intercept and of predictions from it."""
+    coef, intercept = public.coefficients
+    outline = Outline()
+    fitted = public.preprocessing
+    if fitted is None:
+        outline.inputs["X"] = ("X", False, coef.shape[1])
+    elif isinstance(fitted, FittedPreprocessing):
+        _Encoding(fitted, onnx, kind, outline=outline).collect()
+    else:
+        raise Unsupported(
+            "ONNX knows no map of rows of one's own; ship the model as "
+            ".safetensors, or encode the rows before they reach the graph"
+        )
+    constants, steps, shapes = outline.constants, outline.steps, outline.shapes
+    constants |= {
+        "coef": _round_numbers(
+            np.ascontiguousarray(coef.T), kind, what="the coefficients"
+        ),
+        "intercept": _round_numbers(intercept, kind, what="the intercept"),
+        "axis": np.array([1]),
+        "zero": np.array(0.0, dtype=kind),
+        "one": np.array(1.0, dtype=kind),
+    }
+    steps += [
+        ("MatMul", ("X", "coef"), "products", {}),
+        ("Add", ("products", "intercept"), "eta", {}),
+    ]
+    if public.classes is None:
+        loss = public.parameters["loss"]
+        if isinstance(loss, Loss) and not loss.has_identity_link:
+            raise Unsupported(
+                f"predictions of {type(loss).__name__} are not the predictors, and "
+                "ONNX has no operator for them; ship the model as .safetensors"
+            )
+        one = public.n_targets is None
+        steps.append(_squeeze_eta("predictions") if one else _copy_eta("predictions"))
+        shapes["predictions"] = [None] if one else [None, len(coef)]
+    else:
+        constants["classes"] = _convert_classes(public.classes)
+        steps += _label_steps(len(coef), onnx) + _score_steps(public, len(coef))
+        last = steps[-1][2]
+        shapes |= {"label": [None], last: [None]}
+        if last == "probabilities" or len(coef) > 1:
+            shapes[last].append(len(public.classes))
+    return outline
+
+
+def _label_steps(n_outputs: int, onnx: Any) -> list[Step]:
+    """Return the steps to the class of the positive side or of the largest eta."""
+    if n_outputs == 1:
+        places: list[Step] = [
+            _squeeze_eta("column"),
+            ("Greater", ("column", "zero"), "positive", {}),
+            ("Cast", ("positive",), "place", {"to": onnx.TensorProto.INT64}),
+        ]
+    else:
+        places = [("ArgMax", ("eta",), "place", {"axis": 1, "keepdims": 0})]
+    return [*places, ("Gather", ("classes", "place"), "label", {})]
+
+
+def _score_steps(public: PublicModel, n_outputs: int) -> list[Step]:
+    """Return the steps to probabilities or, if the loss has none, to scores."""
+    if public.loss == "Multinomial":
+        return [("Softmax", ("eta",), "probabilities", {"axis": 1})]
+    if not public.gives_log_odds:
+        return [_squeeze_eta("scores") if n_outputs == 1 else _copy_eta("scores")]
+    sigmoid: Step = ("Sigmoid", ("eta",), "second", {})
+    if n_outputs == 1:
+        return [
+            sigmoid,
+            ("Sub", ("one", "second"), "first", {}),
+            ("Concat", ("first", "second"), "probabilities", {"axis": 1}),
+        ]
+    return [
+        sigmoid,
+        ("ReduceSum", ("second", "axis"), "total", {"keepdims": 1}),
+        ("Div", ("second", "total"), "probabilities", {}),
+    ]
+
+
+def _squeeze_eta(output: str) -> Step:
+    """Return the step that turns eta of shape (n, 1) into (n,)."""
+    return "Squeeze", ("eta", "axis"), output, {}
+
+
+def _copy_eta(output: str) -> Step:
+    """Return the step that copies eta to an output."""
+    return "Identity", ("eta",), output, {}
+
+
+def _assemble_graph(onnx: Any, outline: Outline, *, kind: np.dtype[Any]) -> Any:
+    """Return the graph, with the constants that it uses and the names users see."""
+    real = onnx.helper.np_dtype_to_tensor_dtype(kind)
+    described, names = onnx.helper.make_tensor_value_info, _settle_names(outline)
+    taken = {name for _, inputs, _, _ in outline.steps for name in inputs}
+    tensors = {
+        name: onnx.numpy_helper.from_array(array, names[name])
+        for name, array in outline.constants.items()
+        if name in taken
+    }
+    kinds = {name: real for name in outline.shapes}
+    if "classes" in tensors:
+        kinds["label"] = tensors["classes"].data_type
+    return onnx.helper.make_graph(
+        [
+            onnx.helper.make_node(
+                operator,
+                [names[name] for name in inputs],
+                [names[output]],
+                name=names[output],
+                **attributes,
+            )
+            for operator, inputs, output, attributes in outline.steps
+        ],
+        "release",
+        [
+            described(
+                names[place], onnx.TensorProto.STRING if text else real, [None, width]
+            )
+            for place, (_, text, width) in outline.inputs.items()
+        ],
+        [described(name, kinds[name], outline.shapes[name]) for name in outline.shapes],
+        list(tensors.values()),
+    )
+
+
+def _settle_names(outline: Outline) -> dict[str, str]:
+    """Return the name of every value in the graph.
+
+    Outputs keep theirs, inputs have those of the columns, and whatever would have a
+    name for the second time gets an underscore.
+    """
+    names = {name: name for name in outline.shapes}
+    wanted = {place: user for place, (user, _, _) in outline.inputs.items()}
+    inner = [*outline.constants, *(output for _, _, output, _ in outline.steps)]
+    wanted |= {name: name for name in inner if name not in names}
+    used = {"", *names}
+    for place, name in wanted.items():
+        while name in used:
+            name += "_"
+        used.add(name)
+        names[place] = name
+    return names
+
+
+def _convert_classes(classes: NDArray[Any]) -> NDArray[Any]:
+    """Return classes as strings, 64-bit integers, booleans or doubles."""
+    kind = classes.dtype.kind
+    if kind == "U" or all(isinstance(word, str) for word in classes):
+        return classes.astype(object)
+    if kind in "iu" and classes.max() <= np.iinfo(np.int64).max:
+        return classes.astype(np.int64)
+    if kind == "f":
+        return classes.astype(np.float64)
+    if kind == "b":
+        return classes
+    raise Unsupported(
+        f"classes of {classes.dtype} have no counterpart in ONNX; use strings, or "
+        "integers below 2^63, or ship as .safetensors"
+    )
+
+
+def _round_numbers(
     numbers: NDArray[np.float64], kind: np.dtype[Any], *, what: str
 ) -> NDArray[Any]:
     """Return numbers in this precision; refuse those that it cannot hold."""
@@ -71,17 +267,24 @@ class _Encoding:
     """The steps of one fitted preprocessing."""
 
     def __init__(
-        self, fitted: FittedPreprocessing, onnx: Any, kind: np.dtype[Any]
+        self,
+        fitted: FittedPreprocessing,
+        onnx: Any,
+        kind: np.dtype[Any],
+        *,
+        outline: Outline,
     ) -> None:
-        self.fitted, self.onnx, self.kind = fitted, onnx, kind
+        self.fitted, self.onnx, self.kind, self.found = fitted, onnx, kind, outline
         self.features, self.layout = fitted.features, fitted.features.layout
-        self.found = EncodeSteps()
         # Nothing is needed of a column that has no feature.
         self.places = np.unique(self.layout.columns).tolist()
         self.real = onnx.helper.np_dtype_to_tensor_dtype(kind)
 
-    def collect(self) -> EncodeSteps:
-        """Return all steps; the last one gives X."""
+    def collect(self) -> None:
+        """Add all steps; the last one gives X.
+
+        They take the constant ``axis``, [1], from the rest of the graph.
+        """
         self._add_inputs()
         columns = self.fitted.columns
         raw = {
@@ -102,7 +305,6 @@ class _Encoding:
         self._add("Concat", [name for name, _ in parts], gives="encoded", axis=1)
         self.found.constants["order"] = order.astype(np.int64)
         self._add("Gather", ["encoded", "order"], gives="X", axis=1)
-        return self.found
 
     def _add(
         self, operator: str, inputs: list[str], *, gives: str, **attributes: Any
@@ -115,7 +317,7 @@ class _Encoding:
         self, name: str, numbers: NDArray[np.float64], *, what: str
     ) -> None:
         """Add numbers in the precision of the graph."""
-        self.found.constants[name] = round_numbers(numbers, self.kind, what=what)
+        self.found.constants[name] = _round_numbers(numbers, self.kind, what=what)
 
     def _add_inputs(self) -> None:
         """Add an input for each column of the table that has a feature."""
@@ -130,7 +332,7 @@ class _Encoding:
                     f"an input of a graph is one or the other; {ELSEWHERE}"
                 )
             user = source if isinstance(source, str) else f"x{source}"
-            self.found.inputs[f"input{place}"] = (user, True in kinds)
+            self.found.inputs[f"input{place}"] = (user, True in kinds, 1)
         self.sources = list(text)
 
     def _name_input(self, place: int) -> str:
