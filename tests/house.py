@@ -35,6 +35,9 @@ SKLEARN = ("linear_model", "preprocessing", "adopt", "tables", "demo")
 # Methods whose signatures scikit-learn fixes.
 SKLEARN_METHODS = ("fit", "score", "transform", "fit_transform")
 
+# Parts that the rest does without: whoever is asked for one imports it then.
+APART = ("expunge.files.onnx", "expunge.registry.lake")
+
 # Where chance could come from; noise is drawn in one module and nowhere else.
 SAMPLERS = re.compile(
     r"(random|secrets|opendp|numpy\.random|os\.urandom"
@@ -53,6 +56,7 @@ INSIDERS: Mapping[str, tuple[str, ...]] = {
     # They break or replace functions inside it, to see that a harness complains.
     "tests/crash/sabotage.py": ("",),
     "tests/attack/registry_mutants.py": ("",),
+    "tests/house.py": ("lake",),  # which stands apart, see ``APART``
     # They test a module inside it for its own sake, or lend what it works on.
     "tests/stores.py": ("storage",),
     "tests/test_deliveries.py": ("delivery", "web_address"),
@@ -173,6 +177,20 @@ def light(source: Source) -> Iterator[str]:
     for line, name in source.imports():
         if name.partition(".")[0] == "sklearn" and source.part not in SKLEARN:
             yield source.at(line, f"imports {name}")
+
+
+def apart(source: Source) -> Iterator[str]:
+    """What stands apart is imported inside a function, or for its types alone."""
+    later: set[int] = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) != "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.If | Function):
+            later.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    for line, name in source.imports():
+        of = [part for part in APART if f"{name}.".startswith(f"{part}.")]
+        if of and source.module not in of and line not in later:
+            yield source.at(line, f"imports {name}, which stands apart")
 
 
 def annotated(source: Source) -> Iterator[str]:

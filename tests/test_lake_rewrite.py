@@ -19,7 +19,7 @@ from expunge.long.parquet import Identity
 from expunge.long.rewriting import put_in_place, write_draft
 from expunge.long.source import Version
 from expunge.registry import NewRows, Registry
-from expunge.registry.lake.rewriting import Reader
+from expunge.registry.lake import Reader
 from tests.lakes import (
     fit_lake,
     fit_memory,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Connection, event, text
 
-from expunge.registry import Registry, context, models
+from expunge.registry import Registry, context, lake, models
 from expunge.registry.answering import worker
 from expunge.registry.answering.changes import Move, change_model, read_moves
 from expunge.registry.answering.returning import (
@@ -18,7 +18,6 @@ from expunge.registry.answering.returning import (
     require_nobody_returns,
 )
 from expunge.registry.context import Paths
-from expunge.registry.lake import keeping
 from expunge.registry.recovery import replay
 from expunge.registry.storage import (
     Journal,
@@ -193,7 +192,7 @@ def set_patience(patch: pytest.MonkeyPatch, seconds: float) -> None:
 
 def set_most_in_memory(patch: pytest.MonkeyPatch, size: int) -> None:
     """Let a registry keep no more bytes of a lake's rows than these."""
-    patch.setattr(keeping, "MOST_IN_MEMORY", size)
+    patch.setattr(lake, "MOST_IN_MEMORY", size)
 
 
 # Transactions.

@@ -4,6 +4,8 @@
 Needs ``expunge[registry,files]`` and a POSIX system for its file locks.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ..exceptions import needing
 
 with needing("registry,files", "a registry"):
@@ -14,12 +16,14 @@ with needing("registry,files", "a registry"):
     from .answering.returning import ForgottenInData, LeftOut
     from .clock import ClockStatus
     from .delivery import Callback, Delivery, DeliveryPage, Endpoint, Outcome
-    from .lake import Lake, SourceStatus
     from .listing import PageWanted, RequestPage
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus
     from .storage.releases_table import ReleaseStatus
+
+if TYPE_CHECKING:
+    from .lake import Lake, SourceStatus
 
 __all__ = [
     "AliasesAdded",
@@ -47,3 +51,12 @@ __all__ = [
     "TrailLine",
     "rebuild_journal",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what has to do with rows that stay in files, loaded when asked for."""
+    if name not in ("Lake", "SourceStatus"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import lake
+
+    return getattr(lake, name)

@@ -44,7 +44,6 @@ from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_for
 from .answering.worker import recover
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
-from .lake.keeping import as_lake, read_whole
 from .statements import append_line, delete_model
 from .storage import aside_table, people_table, releases_table
 from .storage.releases_table import ReleaseStatus
@@ -53,7 +52,7 @@ if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
     from ..private_model.snapshot import Snapshot
     from ..private_model.training_rows import TrainingRows
-    from .lake.fitting import LakeRows
+    from .lake import LakeRows
 
 
 def require_name(name: object) -> str:
@@ -73,7 +72,13 @@ FIT_STEPS = ("looking for people who left", "fitting", "storing", "erasing")
 
 
 def fit_estimator(
-    model: Any, X: Any, y: Any, given: FitOptions, *, again: bool
+    model: Any,
+    X: Any,
+    y: Any,
+    given: FitOptions,
+    *,
+    again: bool,
+    rows: "LakeRows | None" = None,
 ) -> "Snapshot":
     """Return the fit of an estimator, its certificate saying what is not covered.
 
@@ -87,10 +92,11 @@ def fit_estimator(
         As ``Registry.fit`` takes them.
     again
         Whether a model of that name was fitted before, under a budget of its own.
+    rows
+        Where the rows lie, if they stay in files.
     """
     from ..linear_model.fitting import fit_copy  # scikit-learn takes a second to import
     from ..private_model.snapshot import name_of
-    from .lake.fitting import LakeRows
 
     subjects, sample_weight, search = given[:3]
     if not getattr(model, "keep_data", True):
@@ -105,9 +111,8 @@ def fit_estimator(
         declared=() if search is None else (name_of(search),),
     )
     of_rows: dict[str, Any] = {"subjects": subjects, "sample_weight": sample_weight}
-    if isinstance(X, LakeRows):
-        scope, of_rows["engine"] = X.state_in(scope), X.lake.engine
-        X = X.lake.table
+    if rows is not None:
+        scope, of_rows["engine"] = rows.state_in(scope), rows.lake.engine
     return fit_copy(model, X, y, scope=scope, **of_rows)
 
 
@@ -122,40 +127,36 @@ def fit_model(
     replaces: bool,
 ) -> LeftOut:
     """Fit an estimator and store it, as a new model or in the place of one."""
-    from .lake.fitting import open_lake
+    from ..long import LongTable
 
     require_name(name)
     require_kind(options.subject_kind)
-    lake = as_lake(X, y, options, name=name)
-    if lake is not None and lake.keep_rows != "registry" and options.subject_kind != ID:
-        raise InvalidInput(
-            f"subject_kind={options.subject_kind!r} for rows that stay in files, whose "
-            "ids are read as they are; write the ids there in one spelling, and leave "
-            "subject_kind out"
-        )
+    is_long = isinstance(getattr(X, "table", X), LongTable)
+    if y is None and not is_long:
+        raise InvalidInput("y is missing; only a long table brings its own labels")
     with context.hold_lock(WAIT):
         _require_place(context, name, replaces=replaces)
         recover(context, WAIT)
         steps, n_steps = options.on_progress, len(FIT_STEPS)
         steps(0, n_steps)
+        rows = None
         with ExitStack() as opened:
-            if lake is not None and lake.keep_rows == "registry":
-                X, y, options = read_whole(lake, options)
-                lake = None
-            if lake is None:
-                X, y, options, left_out = leave_out_forgotten(context, X, y, options)
-            else:
-                X, left_out = opened.enter_context(
-                    open_lake(context, lake, given=options)
+            if is_long:
+                from .lake import open_lake
+
+                X, y, options, left_out, rows = opened.enter_context(
+                    open_lake(context, X, y, given=options, name=name)
                 )
+            else:
+                X, y, options, left_out = leave_out_forgotten(context, X, y, options)
             steps(1, n_steps)
-            fitted = fit_estimator(model, X, y, options, again=replaces)
+            fitted = fit_estimator(model, X, y, options, again=replaces, rows=rows)
             steps(2, n_steps)
             store_model(
                 context,
                 name,
                 snapshot=fitted,
-                rows=X if lake is not None else None,
+                rows=rows,
                 kind=options.subject_kind,
                 columns=options.columns,
             )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import ArrayLike
 
@@ -44,7 +44,6 @@ from .context import (
 )
 from .deliveries import RegistryDeliveries
 from .keys import rotate_signing_key, rotate_tag_key
-from .lake.keeping import RegistryLake
 from .listing import RequestCounts, count_requests
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import create_context, open_context
@@ -57,6 +56,9 @@ from .storage.aside_table import AsideStatus
 from .storage.engine import translate_errors
 from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error
+
+if TYPE_CHECKING:
+    from .lake import RegistryLake
 
 TRIAL = 1 << 12  # bytes written to see whether there is room
 
@@ -121,10 +123,16 @@ class Registry:
         self.access = RegistryAccess(context)
         self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
-        self.lake = RegistryLake(context)
         self.deliveries = RegistryDeliveries(context)
         self.keys = RegistryKeys(context)
         self.ledger = RegistryLedger(context)
+
+    @property
+    def lake(self) -> "RegistryLake":
+        """The files that models read their rows from."""
+        from .lake import RegistryLake
+
+        return RegistryLake(self._context)
 
     @classmethod
     def create(

@@ -39,7 +39,6 @@ from ..answering.settling import Asked, settle
 from ..answering.worker import commit_changes, recover
 from ..context import WAIT, Context, next_entry_time
 from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
-from ..lake.restoring import find_unreadable, require_files_there, without_models
 from ..loaded_model import LoadedModel
 from ..statements import (
     MADE,
@@ -83,6 +82,7 @@ from .backup import (
     stage_backup,
 )
 from .losses import Losses, find_losses
+from .missing_files import find_unreadable, require_files_there, without_models
 
 STEPS = 4
 
