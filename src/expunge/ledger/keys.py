@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn, SupportsIndex
 
 from ..disk import (
@@ -383,25 +384,20 @@ def _hash_under(key: TagKey, purpose: bytes, *, text: str) -> str:
     return f"{key.id}:{hashed.hexdigest()}"
 
 
-class _Library:
-    """The parts of the cryptography library that are used here."""
-
-    def __init__(self) -> None:
-        with needing("registry", "a signature"):
-            from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-            from cryptography.hazmat.primitives import serialization
-            from cryptography.hazmat.primitives.asymmetric import ed25519
-
-        self.InvalidSignature = InvalidSignature
-        self.UnsupportedAlgorithm = UnsupportedAlgorithm
-        self.serialization = serialization
-        self.ed25519 = ed25519
-
-
 @lru_cache(maxsize=1)
-def _cryptography() -> _Library:
-    """Return the library, imported when a key is first used."""
-    return _Library()
+def _cryptography() -> Any:
+    """Return what is used of the library, imported when a key is first used."""
+    with needing("registry", "a signature"):
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    return SimpleNamespace(
+        InvalidSignature=InvalidSignature,
+        UnsupportedAlgorithm=UnsupportedAlgorithm,
+        serialization=serialization,
+        ed25519=ed25519,
+    )
 
 
 # One ledger has few keys and many heads.

@@ -197,9 +197,16 @@ class Ledger:
     def check_entry(self, entry: Entry) -> str:
         """Return why this entry cannot come next; nothing if it can."""
         fault = check_place(entry, self.size, day=self.day)
-        if not fault and isinstance(entry, KeyRotated):
-            return self._check_rotation(entry)
-        return fault
+        if fault or not isinstance(entry, KeyRotated):
+            return fault
+        if not entry.signed_by(self.keys.current):
+            return (
+                f"entry {entry.sequence} rotates the key without the signature of "
+                f"{self.keys.current.id}, which is in force"
+            )
+        if entry.new_key in [key for _, key in self.keys.keys]:
+            return f"entry {entry.sequence} brings a retired key back"
+        return ""
 
     def check_head(self, head: Head) -> str:
         """Return why this head is not of this ledger as it stands; nothing if it is."""
@@ -229,17 +236,6 @@ class Ledger:
         key = self.keys.at(head.size)
         if head.key != key.id:
             return f"{named} names key {head.key}, and {key.id} is in force there"
-        return ""
-
-    def _check_rotation(self, entry: KeyRotated) -> str:
-        """Return why a rotation is not valid; nothing if it is."""
-        if not entry.signed_by(self.keys.current):
-            return (
-                f"entry {entry.sequence} rotates the key without the signature of "
-                f"{self.keys.current.id}, which is in force"
-            )
-        if entry.new_key in [key for _, key in self.keys.keys]:
-            return f"entry {entry.sequence} brings a retired key back"
         return ""
 
 

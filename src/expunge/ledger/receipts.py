@@ -377,10 +377,6 @@ def rules() -> dict[str, Any]:
     return {"schema": schema(), "words": words}
 
 
-Findings: TypeAlias = list[tuple[str, str]]
-"""Each a finding, and the failure if it does not hold."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReceiptVerdict(Verdict):
     """What the check of a receipt found.
@@ -443,82 +439,41 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
 
 
 def _check_bytes(data: bytes, history: KeyHistory) -> ReceiptVerdict:
-    """Return whether a receipt in these bytes is valid."""
     try:
-        parsed = Receipt.from_json(data)
+        receipt = Receipt.from_json(data)
     except InvalidInput as error:
         return _refuse((), (f"this is not a receipt as it was issued: {error}",))
-    failure = _check_signatures(parsed, history)
-    if failure:
-        return _refuse((), (failure,))
-    found = [*_list_signers(parsed, history), *_check_place(parsed)]
-    verdicts = {name: verify(one) for name, one in parsed.certificates.items()}
-    for name, verdict in verdicts.items():
-        found.append(_check_digest(parsed, name))
-        found += [(f"{name}: {finding}", "") for finding in verdict.findings]
-        found += [("", f"{name}: {failure}") for failure in verdict.failures]
-    findings = tuple(finding for finding, failure in found if not failure)
-    failures = tuple(failure for _, failure in found if failure)
-    if failures:
-        return _refuse(findings, failures)
-    exclusions = _exclusions(parsed, history)
-    promises = [f"Model {name}: {verdict.says}" for name, verdict in verdicts.items()]
-    says = " ".join(
-        (
-            _describe(parsed),
-            *promises,
-            f"It says nothing about {'; '.join(exclusions)}.",
-        )
-    )
-    return ReceiptVerdict(findings, (), says, exclusions)
-
-
-def _refuse(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVerdict:
-    says = f"The receipt is not valid: {'; '.join(failures)}."
-    return ReceiptVerdict(findings, failures, says)
-
-
-def _check_signatures(receipt: Receipt, history: KeyHistory) -> str:
-    """Return what is wrong with the signatures of the receipt and its head."""
-    ids = [key.id for _, key in history.keys]
+    entry, head = receipt.entry, receipt.head
+    ids, key = [key.id for _, key in history.keys], history.at(head.size)
+    fault = ""
     if receipt.key not in ids:
-        return (
+        fault = (
             f"it names key {receipt.key}, and the keys given are {', '.join(ids)}; ask "
             "the operator for the newest list of all keys of the ledger"
         )
-    key = history.at(receipt.head.size)
-    if receipt.key != key.id:
-        return (
-            f"its head is over {receipt.head.size} entries, and by the list of keys "
-            f"given key {key.id} signs there, not {receipt.key}, which the receipt "
-            "names: that key may have been stolen; ask the operator"
+    elif receipt.key != key.id:
+        fault = (
+            f"its head is over {head.size} entries, and by the list of keys given key "
+            f"{key.id} signs there, not {receipt.key}, which the receipt names: that "
+            "key may have been stolen; ask the operator"
         )
-    if not receipt.signed_by(key):
-        return f"it is not signed by key {receipt.key}"
-    if not receipt.head.signed_by(key):
-        return f"its head is not signed by key {receipt.key}"
-    return ""
+    elif not receipt.signed_by(key):
+        fault = f"it is not signed by key {receipt.key}"
+    elif not head.signed_by(key):
+        fault = f"its head is not signed by key {receipt.key}"
+    if fault:
+        return _refuse((), (fault,))
 
-
-def _list_signers(receipt: Receipt, history: KeyHistory) -> Findings:
-    """Say whose the signatures are, once they are verified."""
-    first, last = history.range_at(receipt.head.size)
-    sizes = (
-        f"{first} entries and more" if last is None else f"{first} to {last} entries"
-    )
-    return [
+    first, last = history.range_at(head.size)
+    sizes = f"{first} to {last} entries"
+    if last is None:
+        sizes = f"{first} entries and more"
+    leaf = hash_entry(entry)
+    inside = includes(head.tree, entry.sequence, leaf=leaf, proof=receipt.path)
+    # Each a finding, and the failure if it does not hold.
+    found = [
         (f"it is signed by key {receipt.key}", ""),
         (f"that key signs heads over {sizes}, by the list of keys given", ""),
-    ]
-
-
-def _check_place(receipt: Receipt) -> Findings:
-    """Compare the entry with the head."""
-    entry, head = receipt.entry, receipt.head
-    inside = includes(
-        head.tree, entry.sequence, leaf=hash_entry(entry), proof=receipt.path
-    )
-    return [
         (
             f"the request is entry {entry.sequence} of a ledger of {head.size}, by the "
             "proof and the signed head",
@@ -529,42 +484,42 @@ def _check_place(receipt: Receipt) -> Findings:
             "" if head.day >= entry.day else "the head is older than the entry",
         ),
     ]
+    promises = []
+    not_covered = [*NOT_COVERED, AS_OF_THE_LIST if last is None else RETIRED]
+    for name, certificate in receipt.certificates.items():
+        same, verdict = (
+            certificate.digest() == entry.certificates[name],
+            verify(certificate),
+        )
+        swapped = f"{name}: the certificate is not the one in the ledger"
+        known = f"{name}: the certificate is the one that the ledger names"
+        found.append((known, "" if same else swapped))
+        found += [(f"{name}: {finding}", "") for finding in verdict.findings]
+        found += [("", f"{name}: {failure}") for failure in verdict.failures]
+        promises.append(f"Model {name}: {verdict.says}")
+        not_covered += certificate.not_covered
+    findings = tuple(finding for finding, failure in found if not failure)
+    failures = tuple(failure for _, failure in found if failure)
+    if failures:
+        return _refuse(findings, failures)
+    exclusions = tuple(dict.fromkeys(not_covered))
+    about = f"It says nothing about {'; '.join(exclusions)}."
+    says = " ".join((_describe(receipt), *promises, about))
+    return ReceiptVerdict(findings, (), says, exclusions)
 
 
-def _check_digest(receipt: Receipt, name: str) -> tuple[str, str]:
-    """Compare a certificate with the digest in the entry."""
-    same = receipt.certificates[name].digest() == receipt.entry.certificates[name]
-    return (
-        f"{name}: the certificate is the one that the ledger names",
-        "" if same else f"{name}: the certificate is not the one in the ledger",
-    )
+def _refuse(findings: tuple[str, ...], failures: tuple[str, ...]) -> ReceiptVerdict:
+    says = f"The receipt is not valid: {'; '.join(failures)}."
+    return ReceiptVerdict(findings, failures, says)
 
 
 def _describe(receipt: Receipt) -> str:
-    """Return what happened to the request, in sentences."""
-    entry = receipt.entry
-    models = ", ".join(receipt.certificates) or "none"
-    outcome = describe_outcome(entry.outcome, entry.reason)
-    right = RIGHT_WORDS.get(entry.right, entry.right)
-    return (
-        f"The operator states that request {entry.request} ({right}, "
-        f"{entry.regime}), made on {entry.submitted} and accepted on {entry.accepted}, "
-        f"was answered on {entry.day}, {_punctuality(entry)} its deadline of "
-        f"{entry.deadline}. Outcome: {outcome}. {_describe_rows(receipt)}"
-        f"People it was about: {entry.n_subjects}. Models changed: {models}. "
-        f"{describe_effect(entry.right, receipt.certificates)}"
-        f"{receipt.handling.guarantee} The statement is entry {entry.sequence} of the "
-        "ledger and cannot be taken back unnoticed."
-    )
-
-
-def _describe_rows(receipt: Receipt) -> str:
-    """Return what was destroyed and what is kept, in sentences."""
-    handling, said = receipt.handling, []
+    """Return what happened to the request, to rows and to models, in sentences."""
+    entry, handling, rows = receipt.entry, receipt.handling, []
     if handling.destroyed:
-        said.append(f"Destroyed: {', '.join(handling.destroyed)}.")
+        rows.append(f"Destroyed: {', '.join(handling.destroyed)}.")
         until = handling.backups_until
-        said.append(
+        rows.append(
             f"Backups may hold them until {until}."
             if until
             else "The operator has not stated until when backups hold them."
@@ -572,28 +527,26 @@ def _describe_rows(receipt: Receipt) -> str:
     if handling.retained:
         until = handling.retained_until
         end = f" until {until}" if until else ""
-        said.append(f"Rows are kept sealed{end} ({handling.retained}).")
+        rows.append(f"Rows are kept sealed{end} ({handling.retained}).")
     for model, names in handling.copies.items():
         if names:
-            said.append(
+            rows.append(
                 f"Copies of superseded releases of {model} that were not stated to be "
                 f"taken back: {', '.join(names)}."
             )
-    return "".join(f"{one} " for one in said)
-
-
-def _punctuality(entry: RequestCompleted) -> str:
-    """Return how the completion compares with the deadline; on that day is in time."""
     left = days_between(entry.day, entry.deadline)
-    if not left:
-        return "on the day of"
     days = f"{abs(left)} day{'s' * (abs(left) > 1)}"
-    return f"{days} before" if left > 0 else f"{days} AFTER"
-
-
-def _exclusions(receipt: Receipt, history: KeyHistory) -> tuple[str, ...]:
-    """Return what is not covered, each sentence once."""
-    inner = [text for one in receipt.certificates.values() for text in one.not_covered]
-    _, last = history.range_at(receipt.head.size)
-    about_key = AS_OF_THE_LIST if last is None else RETIRED
-    return tuple(dict.fromkeys((*NOT_COVERED, about_key, *inner)))
+    punctual = f"{days} before" if left > 0 else f"{days} AFTER"
+    return (
+        f"The operator states that request {entry.request} "
+        f"({RIGHT_WORDS.get(entry.right, entry.right)}, {entry.regime}), made on "
+        f"{entry.submitted} and accepted on {entry.accepted}, was answered on "
+        f"{entry.day}, {punctual if left else 'on the day of'} its deadline of "
+        f"{entry.deadline}. Outcome: {describe_outcome(entry.outcome, entry.reason)}. "
+        f"{''.join(f'{sentence} ' for sentence in rows)}"
+        f"People it was about: {entry.n_subjects}. "
+        f"Models changed: {', '.join(receipt.certificates) or 'none'}. "
+        f"{describe_effect(entry.right, receipt.certificates)}"
+        f"{handling.guarantee} The statement is entry {entry.sequence} of the "
+        "ledger and cannot be taken back unnoticed."
+    )
