@@ -27,7 +27,7 @@ def sign_in(page: Page, address: str, *, token: str) -> None:
     page.goto(f"{address}/sign-in")
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in", exact=True).click()
-    page.get_by_role("heading", name="Queue").wait_for()
+    page.get_by_role("heading", name="Requests").wait_for()
 
 
 def find_flaws(page: Page) -> list[str]:

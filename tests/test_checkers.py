@@ -13,8 +13,7 @@ from playwright.sync_api import Browser
 
 from expunge.ledger import Receipt, sign
 from expunge.ledger.receipts import rules
-from expunge.service.pages import make_check_page
-from expunge.service.pages.rendering import read_static
+from expunge.service.rendering import make_check_page, read_static
 from tests.calling import call
 from tests.registries import registry_at
 from tests.services import serve_in_process

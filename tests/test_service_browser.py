@@ -293,7 +293,7 @@ def test_without_script(chromium: Browser, dashboard: Dashboard) -> None:
         page.goto(dashboard.address + path)
         expect(page.get_by_role("heading").first).to_be_visible()
     page.goto(f"{dashboard.address}/ledger")
-    expect(page.get_by_text("Entries of the ledger, by day")).to_be_visible()
+    expect(page.get_by_text("Entries of the proof log, by day")).to_be_visible()
     page.goto(f"{dashboard.address}/requests/{dashboard.answered}")
     expect(page.get_by_text("expunge verify receipt.json")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()

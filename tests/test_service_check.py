@@ -15,8 +15,7 @@ from expunge.exceptions import InvalidInput
 from expunge.ledger import Receipt, check_receipt, sign
 from expunge.ledger.receipts import NOT_COVERED, rules, without_newline
 from expunge.promise.verification import verify
-from expunge.service.pages import make_check_page
-from expunge.service.pages.rendering import read_static
+from expunge.service.rendering import make_check_page, read_static
 from tests import certificates
 from tests.corpus import FOLDER
 from tests.test_ledger import NEW, OLD, STRANGER

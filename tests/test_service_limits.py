@@ -108,5 +108,5 @@ def test_a_sender_has_so_much_a_day(
             send_batch(service, make_lines(1, id="a" * 32), "admin").status_code == 201
         )
         tomorrow = now() + 86_400_000
-        monkeypatch.setattr("expunge.service.desk.now", lambda: tomorrow)
+        monkeypatch.setattr("expunge.service.intake.now", lambda: tomorrow)
         assert send_batch(service, make_lines(3)).status_code == 201

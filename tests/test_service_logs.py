@@ -20,7 +20,7 @@ ID = "0123456789abcdef0123456789abcdef"
 FAILING = """
 import asyncio, logging, sys, threading, warnings
 from expunge.registry import Registry
-from expunge.service.desk import Desk
+from expunge.service.intake import Intake
 from expunge.service.app import listen, serve
 from expunge.service.settings import ServiceSettings
 
@@ -40,7 +40,7 @@ def fail_loudly(self, request, sender):
         logging.getLogger("library").exception(said)
     raise RuntimeError(said)
 
-Desk.show = fail_loudly
+Intake.show = fail_loudly
 with Registry.open(sys.argv[1]) as registry, listen("127.0.0.1", 0) as listener:
     print(listener.getsockname()[1], registry.access.create("desk", ["admin"])[1])
     sys.stdout.flush()

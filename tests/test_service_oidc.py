@@ -14,7 +14,7 @@ from joserfc.jwk import RSAKey
 
 from expunge.exceptions import InvalidInput
 from expunge.registry import Registry
-from expunge.service.pages.oidc import Provider, SignedIn, SignInAttempt
+from expunge.service.oidc import Provider, SignedIn, SignInAttempt
 from expunge.service.problems import Refused
 from expunge.service.settings import OidcSettings
 

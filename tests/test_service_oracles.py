@@ -11,7 +11,7 @@ import pytest
 
 from expunge.registry import Registry
 from expunge.rights import Identifier
-from expunge.service import desk
+from expunge.service import intake
 from tests.registries import now, set_clock, working
 
 from .services import PATIENCE, InProcess, serve_in_process
@@ -76,13 +76,13 @@ def test_how_long_a_batch_takes_does_not_show_in_a_rectification(
         batch.set()  # it is done by the time of its answers
 
     def send_at(seconds: int) -> int:
-        monkeypatch.setattr(desk, "now", lambda: start + 1000 * seconds)
+        monkeypatch.setattr(intake, "now", lambda: start + 1000 * seconds)
         rows = {"all": {"X": [[0.5, 0.1, 0.2, -0.3]], "y": [1]}}
         person = [{"id": "person 3"}]
         answer = send(service, people=person, right="rectify", rows=rows)
         return int(answer.status_code)
 
-    monkeypatch.setattr(desk, "sleep", sleep)
+    monkeypatch.setattr(intake, "sleep", sleep)
     with applying(service.registry) if is_applying else nullcontext(Event()) as batch:
         assert (send_at(1), waited) == (503, [])
         assert (send_at(80), waited) == (201, [10.0])

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from fastapi import FastAPI
 
-from expunge.service.access import COOKIE
-from expunge.service.pages.visiting import make_form_token
+from expunge.service.auth import COOKIE, make_form_token
 
 from .registries import registry_at
 from .services import InProcess, serve_in_process
@@ -24,7 +23,7 @@ FILLED = {
     "number": "1",
     "token": "0" * 16,
     "delivery": ID,
-    "endpoint": ID,
+    "webhook": ID,
 }
 
 ANYBODY = ("nobody", *SCOPES)
@@ -61,6 +60,11 @@ API = {
     "GET /window": READERS,
     "GET /status": WATCHERS,
     "GET /trail": AUDITORS,
+    "GET /deliveries": WATCHERS,
+    "POST /deliveries/{delivery}/replay": OPERATORS,
+    "GET /webhooks": ADMINS,
+    "POST /webhooks": ADMINS,
+    "DELETE /webhooks/{webhook}": ADMINS,
     "GET /tokens": ADMINS,
     "POST /tokens": ADMINS,
     "DELETE /tokens/{token}": ADMINS,
@@ -68,35 +72,26 @@ API = {
 }
 PAGES = {
     "GET /": READERS,
-    "GET /index.json": READERS,
     "GET /requests/new": SENDERS,
-    "GET /requests/new.json": SENDERS,
     "POST /requests/new": SENDERS,
     "GET /requests/{request}": READERS,
-    "GET /requests/{request}.json": READERS,
     "GET /requests/{request}/receipt": READERS,
     "POST /requests/{request}/cancel": SENDERS,
     "POST /requests/{request}/refuse": OPERATORS,
     "POST /requests/{request}/extend": OPERATORS,
     "POST /requests/{request}/exact": OPERATORS,
     "GET /models": WATCHERS,
-    "GET /models.json": WATCHERS,
     "GET /models/{name}": WATCHERS,
-    "GET /models/{name}.json": WATCHERS,
     "POST /models/{name}/release": OPERATORS,
-    "POST /models/{name}/withdraw": OPERATORS,
+    "POST /models/{name}/releases/{number}/withdraw": OPERATORS,
     "GET /ledger": AUDITORS,
-    "GET /ledger.json": AUDITORS,
     "POST /ledger": AUDITORS,
     "GET /deliveries": WATCHERS,
-    "GET /deliveries.json": WATCHERS,
     "POST /deliveries/{delivery}/replay": OPERATORS,
     "GET /trail": AUDITORS,
-    "GET /trail.json": AUDITORS,
     "GET /settings": ADMINS,
-    "GET /settings.json": ADMINS,
     "POST /settings/webhooks": ADMINS,
-    "POST /settings/webhooks/{endpoint}/remove": ADMINS,
+    "POST /settings/webhooks/{webhook}/remove": ADMINS,
     "POST /settings/tokens": ADMINS,
     "POST /settings/tokens/{token}/revoke": ADMINS,
 }

@@ -4,7 +4,7 @@
 import re
 from hashlib import sha256
 
-from expunge.service.pages.rendering import FOLDER, STATIC
+from expunge.service.rendering import FOLDER, STATIC
 
 VENDOR = STATIC / "vendor"
 LINE = re.compile(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", re.MULTILINE)

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from expunge.registry import Registry
-from expunge.service import desk
+from expunge.service import intake
 from expunge.service.logs import TELEMETRY
 
 from .services import InProcess, serve_in_process
@@ -134,7 +134,7 @@ def test_errors_are_recorded_without_their_text(
     def fail(*given: object) -> None:
         raise RuntimeError(f"cannot find {ADDRESS}")
 
-    monkeypatch.setattr(desk.Desk, "show", fail)
+    monkeypatch.setattr(intake.Intake, "show", fail)
     assert seen.service.call("GET", f"/api/v1/requests/{ID}").status_code == 500
     (span,) = seen.served()
     assert (span.attributes or {})["error.type"] == "RuntimeError"

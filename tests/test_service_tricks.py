@@ -220,7 +220,7 @@ class TestTokens:
             headers = {"Authorization": f"Bearer expunge_{number:043}"}
             codes.append(fresh.http.get(REQUESTS, headers=headers).status_code)
         assert codes == [401] * 30 + [429] * 10
-        fresh.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+        fresh.http.app.state.authenticator.forget()  # type: ignore[attr-defined]
         assert fresh.call("GET", REQUESTS, "request").status_code == 200
 
     def test_calls_are_counted_by_token(self, registry: Registry) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from expunge.registry import Registry
-from expunge.service.access import COOKIE
-from expunge.service.pages.requests import read_person_line
-from expunge.service.pages.signin import read_next
-from expunge.service.pages.visiting import make_form_token
+from expunge.service.auth import COOKIE, make_form_token
+from expunge.service.requests import read_person_line
+from expunge.service.signin import read_next
 from tests.registries import LONGEST_SESSION, MINUTE, now, set_clock, today
 from tests.services import InProcess, serve_in_process
 from tests.visitors import OURS, post, sign_in
@@ -26,10 +25,6 @@ PAGES = {
     "/settings": ("admin",),
 }
 HTML = {"text/html; charset=utf-8"}
-
-
-def twin(path: str) -> str:
-    return "/index.json" if path == "/" else f"{path}.json"
 
 
 @pytest.fixture
@@ -49,7 +44,6 @@ class TestVisitors:
         answer = service.http.get(path, follow_redirects=False)
         assert answer.status_code == 303
         assert answer.headers["location"] == f"/sign-in?next={path}"
-        assert service.http.get(twin(path)).status_code == 401
 
     @pytest.mark.parametrize("scope", ["request", "operate", "audit", "admin"])
     def test_scopes_open_pages(self, service: InProcess, scope: str) -> None:
@@ -60,26 +54,34 @@ class TestVisitors:
             answer = service.http.get(path)
             assert answer.status_code == (200 if allowed else 403), path
             assert {answer.headers["content-type"]} == HTML
-            assert service.http.get(twin(path)).is_success == allowed
             assert answer.headers["cache-control"] == "no-store"
             if path.count("/") == 1:
                 assert (f'href="{path}"' in header) == (allowed or path == "/")
 
-    def test_page_and_json_are_one_value(self, service: InProcess) -> None:
+    @pytest.mark.parametrize(
+        ("path", "field"),
+        [
+            ("/", "requests"),
+            ("/models", "models"),
+            ("/models/all", "certificate"),
+            ("/deliveries", "deliveries"),
+            ("/trail", "lines"),
+        ],
+    )
+    def test_a_page_is_a_document_of_the_api(
+        self, service: InProcess, path: str, field: str
+    ) -> None:
         sign_in(service)
-        for path in PAGES:
-            page, data = (
-                service.http.get(path).text,
-                service.http.get(twin(path)).json(),
-            )
-            assert f'href="{twin(path)}"' in page
-            assert isinstance(data, dict)
-        assert data["tokens"][0]["name"] in page
+        there = "/requests" if path == "/" else path
+        assert field in service.call("GET", f"/api/v1{there}").json()
+        assert service.http.get(path).headers["content-type"] in HTML
+        assert service.http.get(f"{path.rstrip('/')}.json").status_code == 404
 
-    def test_programs_read_the_json_with_a_token(self, service: InProcess) -> None:
-        service.http.cookies.clear()
-        assert service.call("GET", "/models.json", "audit").status_code == 200
-        assert service.call("GET", "/models.json", "request").status_code == 403
+    def test_a_session_opens_pages_alone(self, service: InProcess) -> None:
+        sign_in(service)
+        assert service.http.get("/models").status_code == 200
+        assert service.http.get("/api/v1/models").status_code == 401
+        assert service.http.get("/metrics").status_code == 401
 
     def test_wrong_token_is_refused(self, service: InProcess) -> None:
         answer = sign_in(service, token="expunge_" + "A" * 43)
@@ -128,7 +130,7 @@ class TestVisitors:
         secret, start = service.http.cookies[COOKIE], now()
         for minutes in range(20, 100, 20):  # in use, beyond the first half hour
             set_clock(monkeypatch, start + minutes * MINUTE)
-            service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+            service.http.app.state.authenticator.forget()  # type: ignore[attr-defined]
             assert service.http.get("/").url.path == "/"
         set_clock(monkeypatch, start + 130 * MINUTE)
         assert service.registry.access.find(secret) is None
@@ -144,7 +146,7 @@ class TestVisitors:
         set_clock(monkeypatch, at)
         service.registry.access.prolong(token.id, minutes=30)
         set_clock(monkeypatch, at + 2 * MINUTE)
-        service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+        service.http.app.state.authenticator.forget()  # type: ignore[attr-defined]
         assert service.registry.access.find(kept) is None
         assert service.http.get("/").url.path == "/sign-in"
 
@@ -156,7 +158,7 @@ class TestVisitors:
 
         def set_to(at: int) -> None:
             set_clock(monkeypatch, at)
-            service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+            service.http.app.state.authenticator.forget()  # type: ignore[attr-defined]
 
         set_to(token.expires - 50 * MINUTE)
         sign_in(service)
@@ -174,7 +176,7 @@ class TestVisitors:
         sign_in(service, token=first)
         second = service.http.cookies[COOKIE]
         set_clock(monkeypatch, now() + 20 * MINUTE)
-        service.http.app.state.doorkeeper.forget()  # type: ignore[attr-defined]
+        service.http.app.state.authenticator.forget()  # type: ignore[attr-defined]
         assert service.http.get("/").url.path == "/"
         old, new = map(service.registry.access.find, (first, second))
         assert old is not None and new is not None and new.expires <= old.expires

@@ -52,7 +52,7 @@ def test_wheel_holds_the_package_and_only_that(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {"expunge/py.typed", "expunge/demo/page.html.j2"} <= set(names)
     pages = {"static/check.js", "static/vendor/htmx/LICENSE", "templates/check.html.j2"}
-    assert {f"expunge/service/pages/{name}" for name in pages} <= set(names)
+    assert {f"expunge/service/{name}" for name in pages} <= set(names)
     folders = {name.partition("/")[0] for name in names}
     assert folders == {"expunge", f"expunge-{expunge.__version__}.dist-info"}
 

@@ -20,9 +20,9 @@ from expunge.cli import main
 from expunge.exceptions import RequestConflict
 from expunge.registry import Registry, RequestStatus
 from expunge.service import app
-from expunge.service.access import Sender
-from expunge.service.api.documents import RequestIn
-from expunge.service.desk import Desk, Submission
+from expunge.service.auth import CanSend
+from expunge.service.documents import RequestIn
+from expunge.service.intake import Intake, Submission
 from expunge.service.settings import ServiceSettings
 from expunge.service.windows import ShownRequest
 from expunge.service.workers import GroupWriter
@@ -30,7 +30,7 @@ from tests.registries import database_like_a_registrys, folder_of, now
 
 LEAK_SECONDS = 100e-6
 Groups = Sequence[tuple[Submission, ...]]
-Accept = Callable[[Desk, Groups], list[list[ShownRequest]]]
+Accept = Callable[[Intake, Groups], list[list[ShownRequest]]]
 
 
 class Rows:
@@ -66,7 +66,7 @@ def add_baseline() -> None:
         writer.start()
 
         @built.post("/baseline", status_code=201, include_in_schema=False)
-        async def write_row(given: RequestIn, caller: Sender) -> dict[str, str]:
+        async def write_row(given: RequestIn, caller: CanSend) -> dict[str, str]:
             assert given.id is not None
             await writer.write(given.id)
             return {"id": given.id}
@@ -78,35 +78,35 @@ def add_baseline() -> None:
     vars(app)["create_app"] = create_app
 
 
-def change_accepting(change: Callable[[Desk, Groups, Accept], Any]) -> None:
-    """Let the desk accept requests in another way."""
-    accept = Desk._accept
-    Desk._accept = lambda self, groups: change(self, groups, accept)  # type: ignore[method-assign]
+def change_accepting(change: Callable[[Intake, Groups, Accept], Any]) -> None:
+    """Let the intake accept requests in another way."""
+    accept = Intake._accept
+    Intake._accept = lambda self, groups: change(self, groups, accept)  # type: ignore[method-assign]
 
 
-def is_known(desk: Desk, groups: Groups) -> bool:
+def is_known(intake: Intake, groups: Groups) -> bool:
     """Return whether any request of some groups is about somebody in a model."""
     people = [who for group in groups for one in group for who in one.people]
-    found = desk.registry.aliases.find(
+    found = intake.registry.aliases.find(
         [one for who in people for named in who for one in named]
     )
-    return any(desk.registry.requests.find_models(found.values()).values())
+    return any(intake.registry.requests.find_models(found.values()).values())
 
 
-def accept_slowly(desk: Desk, groups: Groups, accept: Accept) -> Any:
+def accept_slowly(intake: Intake, groups: Groups, accept: Accept) -> Any:
     """Take a moment longer for known people."""
-    shown = accept(desk, groups)
-    known = is_known(desk, groups)
+    shown = accept(intake, groups)
+    known = is_known(intake, groups)
     end = perf_counter() + (LEAK_SECONDS if known else 0.0)
     while perf_counter() < end:
         pass
     return shown
 
 
-def accept_strangers(desk: Desk, groups: Groups, accept: Accept) -> Any:
+def accept_strangers(intake: Intake, groups: Groups, accept: Accept) -> Any:
     """Refuse known people."""
-    shown = accept(desk, groups)
-    if is_known(desk, groups):
+    shown = accept(intake, groups)
+    if is_known(intake, groups):
         raise RequestConflict("this person is known")
     return shown
 
@@ -115,7 +115,7 @@ def answer_early() -> None:
     """Answer before anything is on disk."""
 
     async def accept(
-        self: Desk, submissions: Sequence[Submission], *, size: int
+        self: Intake, submissions: Sequence[Submission], *, size: int
     ) -> Any:
         waits = self._writer.write(tuple(submissions))
         kept.append(asyncio.ensure_future(waits))
@@ -139,7 +139,7 @@ def answer_early() -> None:
         ]
 
     kept: list[Any] = []  # or they would be collected
-    Desk.accept = accept  # type: ignore[method-assign]
+    Intake.accept = accept  # type: ignore[method-assign]
 
 
 EXTRAS: dict[str, Callable[[], None]] = {

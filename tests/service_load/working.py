@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work: how much processor time the desk spends on known and on unknown people.
+"""Work: how much processor time the intake spends on known and on unknown people.
 
 No enemy sees it so exactly, and a busy machine does not blur it. Each request names
 many people, all known or all unknown, so that a difference of a microsecond shows.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from expunge.registry import Registry, Request
-from expunge.service.desk import Desk, Submission, read_person
+from expunge.service.intake import Intake, Submission, read_person
 from expunge.service.settings import ServiceSettings
 
 from .crowd import Crowd, address_of, lend_store, name_person
@@ -66,13 +66,13 @@ def measure_work(plan: WorkPlan) -> Work:
     with TemporaryDirectory() as name, lend_store(plan.store) as url:
         crowd.build(Path(name) / "registry", url)
         with Registry.open(Path(name) / "registry") as registry:
-            desk = Desk(registry, ServiceSettings())
+            intake = Intake(registry, ServiceSettings())
             for _ in range(plan.n_asks):
                 is_known, by_address = chance.random() < 0.5, chance.random() < 0.5
                 group = crowd.known if is_known else crowd.unknown
                 people = chance.sample(group, plan.n_people)
                 sent = make_submission(people, by_address=by_address)
-                note_work(desk, sent, seconds=found.seconds)
+                note_work(intake, sent, seconds=found.seconds)
                 found.known.append(is_known)
                 found.by_address.append(float(by_address))
     return found
@@ -90,13 +90,17 @@ def make_submission(people: list[int], *, by_address: bool) -> Submission:
     )
 
 
-def note_work(desk: Desk, sent: Submission, *, seconds: dict[str, list[float]]) -> None:
+def note_work(
+    intake: Intake, sent: Submission, *, seconds: dict[str, list[float]]
+) -> None:
     """Accept a request, then again, and show it; note how long each took."""
     id_ = sent.asked.request
-    seconds["send"].append(measure(lambda: desk._accept([(sent,)])))
-    again = [measure(lambda: desk._accept([(sent,)])) for _ in range(3)]
+    seconds["send"].append(measure(lambda: intake._accept([(sent,)])))
+    again = [measure(lambda: intake._accept([(sent,)])) for _ in range(3)]
     seconds["send again"].append(min(again))
-    seconds["look"].append(min(measure(lambda: desk.show(id_, "desk")) for _ in "abc"))
+    seconds["look"].append(
+        min(measure(lambda: intake.show(id_, "desk")) for _ in "abc")
+    )
 
 
 def measure(act: Callable[[], object]) -> float:

@@ -12,6 +12,8 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Response
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
@@ -19,23 +21,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..exceptions import InvalidInput
 from ..registry import Registry
-from . import api, opendsr
-from .access import Doorkeeper
-from .api.documents import Problem
-from .desk import Desk
+from . import admin, ledger, models, opendsr, requests, signin
+from .auth import Authenticator
+from .intake import Intake
 from .logs import TELEMETRY, HiddenCalls, LogCalls, ShowCalls, configure_logs, log
 from .metrics import Metrics, make_metrics_router
 from .outbound import Outbox
-from .pages import add_pages
 from .problems import install_handlers, make_problem
+from .rendering import STATIC, make_check_page
+from .routing import PREFIX, Problem
 from .server import Readiness, WatchedServer, limit_callers
 from .settings import ServiceSettings
 from .workers import Applier, Worker
 
 DRAIN = 30.0  # seconds to finish what is at hand
-TOLD_TO_END = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WAITING = 2048  # callers before one is answered
-BATCH_PATH = f"{api.PREFIX}/requests/batch"
+BATCH_PATH = f"{PREFIX}/requests/batch"
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -125,14 +127,14 @@ class Application(HiddenCalls):
 
 def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
     """Return the application over a registry, which stays the caller's to close."""
-    desk, metrics = Desk(registry, settings), Metrics(registry)
+    intake, metrics = Intake(registry, settings), Metrics(registry)
     processor, composers = None, {}
     if settings.opendsr is not None:
         processor = opendsr.open_processor(settings.opendsr)
         composers = opendsr.make_composers(
             registry, processor, address=settings.address
         )
-    workers: list[Worker] = [desk]
+    workers: list[Worker] = [intake]
     if settings.applies:
         workers += [
             Applier(registry, settings.windows, metrics.observe_batch),
@@ -148,21 +150,28 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
         title="expunge",
         version=import_module("expunge").__version__,
         summary="Certified machine unlearning: requests, receipts, ledger.",
-        openapi_url=f"{api.PREFIX}/openapi.json",
+        openapi_url=f"{PREFIX}/openapi.json",
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
         lifespan=run_beside(workers, readiness),
         telemetry=TELEMETRY,
     )
-    app.state.desk = desk
+    app.state.intake = intake
     app.state.readiness = readiness
-    app.state.doorkeeper = Doorkeeper(registry, settings.rate)
-    app.include_router(api.make_router())
+    app.state.authenticator = Authenticator(registry, settings.rate)
+    for part in (requests, models, ledger, admin):
+        app.include_router(part.api, prefix=PREFIX)
     if processor is not None:
-        routes = opendsr.make_router(desk, processor, policy=settings.policy)
+        routes = opendsr.make_router(intake, processor, policy=settings.policy)
         app.include_router(routes)
     app.include_router(make_metrics_router(metrics.render))
-    add_pages(app, settings)
+    for pages in (signin, requests, models, ledger, admin):
+        app.include_router(pages.pages)
+    if settings.oidc is not None:
+        from .oidc import make_provider_router  # it takes a while to import
+
+        app.include_router(make_provider_router(settings.oidc, settings.address))
+    add_files(app)
     add_health(app, readiness)
     install_handlers(app)
     guard(app, settings)
@@ -172,7 +181,7 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
 def run_beside(
     workers: Sequence[Worker], readiness: Readiness
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return what runs workers while an application is served."""
+    """Return the lifespan: it starts the workers, and stops them on shutdown."""
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
@@ -194,6 +203,16 @@ def guard(app: FastAPI, settings: ServiceSettings) -> None:
     app.add_middleware(AddHeaders, settings=settings)
     app.add_middleware(LogCalls)
     app.add_middleware(ShowCalls)  # around all others, which need the whole call
+
+
+def add_files(app: FastAPI) -> None:
+    """Add what browsers load, and the page that checks a receipt without a network."""
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/check.html", include_in_schema=False)
+    async def download_check_page() -> Response:
+        name = 'attachment; filename="check.html"'
+        return HTMLResponse(make_check_page(), headers={"Content-Disposition": name})
 
 
 def add_health(app: FastAPI, readiness: Readiness) -> None:
@@ -274,7 +293,7 @@ def serve(
     )
     host, port = listener.getsockname()[:2]
     log("starting", host=host, port=port, window=settings.window)
-    with ending_quietly():
+    with ignore_signals():
         server = WatchedServer(config, app.state.readiness, notice=settings.notice)
         server.run(sockets=[listener])
     log("ended")
@@ -282,13 +301,13 @@ def serve(
 
 
 @contextmanager
-def ending_quietly() -> Iterator[None]:
+def ignore_signals() -> Iterator[None]:
     """Let the process go on after a server that was told to end.
 
     The server raises the signal again when it is done, which would end the process
     before the registry is closed.
     """
-    before = {one: signal.signal(one, lambda *_: None) for one in TOLD_TO_END}
+    before = {one: signal.signal(one, lambda *_: None) for one in STOP_SIGNALS}
     try:
         yield
     finally:

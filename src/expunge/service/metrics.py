@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from ..registry import Registry
 from ..registry.context import now
 from ..registry.window import SECOND
-from .access import Watcher
+from .auth import CanWatch
 
 BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 900.0)
 
@@ -137,7 +137,7 @@ def make_metrics_router(render: Callable[[], bytes]) -> APIRouter:
     router = APIRouter()
 
     @router.get("/metrics", include_in_schema=False)
-    async def show_metrics(caller: Watcher) -> Response:
+    async def show_metrics(caller: CanWatch) -> Response:
         """Show the metrics."""
         data = await run_in_threadpool(render)
         return Response(data, media_type=CONTENT_TYPE_LATEST)

@@ -270,7 +270,7 @@ class Applier(BackgroundThread):
                 return
             longest = LONGEST_SLEEP
             try:
-                with giving_way():
+                with short_switch_interval():
                     self._registry.models.prepare()  # the next batch need not do it
             except (OSError, ExpungeError) as error:
                 log_failure(None, error)  # the next batch does it, or says why not
@@ -304,7 +304,7 @@ class Applier(BackgroundThread):
 
 
 @contextmanager
-def giving_way() -> Iterator[None]:
+def short_switch_interval() -> Iterator[None]:
     """Let other threads have the interpreter sooner while this one is long at work.
 
     An accepted call goes through several threads, and each would wait for 5 ms.

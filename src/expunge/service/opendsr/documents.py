@@ -25,7 +25,7 @@ from ...core.values import loads
 from ...exceptions import InvalidInput
 from ...rights.calendar import parse_day
 from ...rights.identifiers import Identifier
-from ..desk import Named, name_value
+from ..intake import Named, name_value
 
 FORMATS = RAW, SHA256 = "raw", "sha256"
 TYPES = (

@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 from ...exceptions import ExpungeError, InvalidInput
 from ...registry import Request
 from ...registry.context import today
-from ..access import find_caller, require
-from ..desk import Desk, Note, Submission
+from ..auth import find_caller
+from ..intake import Intake, Note, Submission
 from ..logs import log_failure
 from ..outbound import Policy
 from ..problems import RETRY_SECONDS, describe_error
@@ -64,7 +64,6 @@ REASONS = {
     HTTPStatus.TOO_MANY_REQUESTS: "too-many-calls",
 }
 MOST_KNOWN = 64  # answers whose signatures are kept
-require_sender = require("request")
 
 
 class Reply(NamedTuple):
@@ -84,12 +83,12 @@ class Reply(NamedTuple):
 Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
 
 
-def make_router(desk: Desk, processor: Processor, *, policy: Policy) -> APIRouter:
+def make_router(intake: Intake, processor: Processor, *, policy: Policy) -> APIRouter:
     """Return the routes of all editions.
 
     Parameters
     ----------
-    desk
+    intake
         Where requests come in.
     processor
         Who answers.
@@ -103,7 +102,7 @@ def make_router(desk: Desk, processor: Processor, *, policy: Policy) -> APIRoute
 
     router.add_api_route(CERTIFICATE_PATH, show_certificate, include_in_schema=False)
     for edition in EDITIONS:
-        handlers = EditionHandlers(edition, desk, processor, policy=policy)
+        handlers = EditionHandlers(edition, intake, processor, policy=policy)
         one = f"{edition.base}/{edition.collection}/{{request}}"
         for method, path, handle in (
             ("GET", f"{edition.base}/discovery", handlers.discover),
@@ -130,7 +129,7 @@ class EditionHandlers:
     ----------
     edition
         Of the protocol.
-    desk
+    intake
         Where requests come in.
     processor
         Who answers.
@@ -139,14 +138,14 @@ class EditionHandlers:
     """
 
     def __init__(
-        self, edition: Edition, desk: Desk, processor: Processor, *, policy: Policy
+        self, edition: Edition, intake: Intake, processor: Processor, *, policy: Policy
     ) -> None:
         self._edition = edition
-        self._desk = desk
+        self._intake = intake
         self._processor = processor
         self._policy = policy
-        address = desk.settings.address
-        self._status = StatusWriter(desk.registry, processor.domain, address)
+        address = intake.settings.address
+        self._status = StatusWriter(intake.registry, processor.domain, address)
         self._make_headers = partial(processor.make_headers, edition.name)
         self._find_headers = lru_cache(maxsize=MOST_KNOWN)(self._make_headers)
 
@@ -174,8 +173,8 @@ class EditionHandlers:
 
     async def accept(self, call: Call) -> Reply:
         """Accept a request; it is on disk when this answers."""
-        caller = await require_sender(call, None)
-        body, settings = await call.body(), self._desk.settings
+        caller = await find_caller(call, "request")
+        body, settings = await call.body(), self._intake.settings
         asked = parse_request(
             body, self._edition, today=today(), id_kinds=settings.id_kinds
         )
@@ -191,29 +190,29 @@ class EditionHandlers:
             envelope=f"{self._edition.name} {sha256(body).hexdigest()}",
         )
         submission = Submission(request, (asked.identities,), callbacks)
-        (shown,) = await self._desk.accept([submission], size=len(body))
+        (shown,) = await self._intake.accept([submission], size=len(body))
         return Reply(201, describe_accepted(shown, body), is_promise=True)
 
     async def show(self, call: Call) -> Reply:
         """Say how far a request is."""
-        caller = await require_sender(call, None)
+        caller = await find_caller(call, "request")
         request = find_id(call)
 
         def describe() -> Answer:
-            return self._status.describe(self._desk.show(request, caller.name))
+            return self._status.describe(self._intake.show(request, caller.name))
 
         said = await run_in_threadpool(describe)
         return Reply(200, {"api_version": self._edition.version, **said})
 
     async def cancel(self, call: Call) -> Reply:
         """Cancel a request while it is pending."""
-        caller = await require_sender(call, None)
+        caller = await find_caller(call, "request")
         request = find_id(call)
         try:
-            shown = await run_in_threadpool(self._desk.cancel, request, caller.name)
+            shown = await run_in_threadpool(self._intake.cancel, request, caller.name)
         except InvalidInput:
             raise UnusableDocument([NOT_PENDING]) from None
-        await self._desk.record(Note(caller.name, "cancel", request))
+        await self._intake.record(Note(caller.name, "cancel", request))
         return Reply(202, describe_cancelled(shown, self._edition), is_promise=True)
 
     def _sign(self, reply: Reply) -> Response:

@@ -29,15 +29,15 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from ...exceptions import InvalidInput
-from ...promise.noise import random_bytes
-from ...registry.access import LONGEST_NAME, SCOPES
-from ..desk import Desk
-from ..problems import Refused
-from ..settings import OidcSettings
-from .rendering import NO_STORE, PageRoute, render
-from .signin import begin_session, read_next
-from .visiting import read_cookie, set_cookie
+from ..exceptions import InvalidInput
+from ..promise.noise import random_bytes
+from ..registry.access import LONGEST_NAME, SCOPES
+from .auth import begin_session, read_cookie, set_cookie
+from .problems import Refused
+from .rendering import NO_STORE, render
+from .routing import page_router
+from .settings import OidcSettings
+from .signin import read_next
 
 CALLBACK = "/sign-in/oidc/callback"
 COOKIE = "expunge_oidc"
@@ -253,7 +253,7 @@ def make_provider_router(settings: OidcSettings, address: str) -> APIRouter:
         Under which browsers reach this service.
     """
     provider = Provider(settings, address)
-    router = APIRouter(route_class=PageRoute, include_in_schema=False)
+    router = page_router()
 
     @router.get("/sign-in/oidc")
     async def leave_for_provider(
@@ -283,7 +283,7 @@ def make_provider_router(settings: OidcSettings, address: str) -> APIRouter:
 
 def keep(response: Response, call: Call, *, values: tuple[str, str]) -> Response:
     """Let the browser keep an attempt, and where it leads, until it comes back."""
-    desk: Desk = call.app.state.desk
+    settings = call.app.state.intake.settings
     for name, value in zip((COOKIE, NEXT), values, strict=True):
-        set_cookie(response, name, value=value, settings=desk.settings, minutes=MINUTES)
+        set_cookie(response, name, value=value, settings=settings, minutes=MINUTES)
     return response

@@ -1,42 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rendering: one value becomes a page, or the JSON at the same address.
+"""Rendering: documents become pages, by templates that escape what they show.
 
-Templates escape what they show, and a name that is missing is an error. A route asks
-for ``show_page`` with a value; where the address ends in ".json" the answer is the
-value itself, so that a page never knows more than a program can.
+A name that is missing in a template is an error.
 """
 
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Coroutine
 from functools import cache
 from hashlib import sha256
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastapi import Request as Call
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException
 
-from ...exceptions import ExpungeError
-from ...ledger.documents import midnight
-from ...ledger.receipts import rules
-from ...rights.standing import describe_outcome
-from ..api.documents import answer_json
-from ..logs import log_failure
-from ..problems import describe_error
-from .visiting import Visitor
+from ..ledger.documents import midnight
+from ..ledger.receipts import rules
+from ..rights.standing import describe_outcome
+from .auth import Caller
 
 FOLDER = Path(__file__).parent
 STATIC = FOLDER / "static"
-TWIN = ".json"
 # In one file the parts of the script see one another without it.
 _IMPORT = re.compile(r'^import .* from "\./check\.js";\n', re.MULTILINE)
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z")
@@ -52,12 +40,12 @@ class PageLink(NamedTuple):
 
 
 PLACES = (
-    PageLink("/", "Queue", ("request", "audit")),
+    PageLink("/", "Requests", ("request", "audit")),
     PageLink("/requests/new", "New request", ("request",)),
     PageLink("/models", "Models", ("operate", "audit")),
-    PageLink("/ledger", "Ledger", ("audit",)),
-    PageLink("/deliveries", "Deliveries", ("operate", "audit")),
-    PageLink("/trail", "Trail", ("audit",)),
+    PageLink("/ledger", "Proof log", ("audit",)),
+    PageLink("/deliveries", "Notifications", ("operate", "audit")),
+    PageLink("/trail", "Access log", ("audit",)),
     PageLink("/settings", "Settings", ("admin",)),
 )
 # What a page says after something was done; the address holds the word alone.
@@ -66,10 +54,10 @@ SAID = {
     "cancelled": "The request was cancelled, and will not be applied.",
     "exact": "The request means whom it names, and nobody else.",
     "refused": "The request was answered with a refusal.",
-    "extended": "The deadline was extended, and the ledger says so.",
-    "withdrawn": "The ledger now says that no copy of this release is in use.",
+    "extended": "The deadline was extended, and the proof log says so.",
+    "withdrawn": "The proof log now says that no copy of this release is in use.",
     "revoked": "The token was revoked.",
-    "replayed": "The delivery will be sent again.",
+    "replayed": "The notification will be sent again.",
     "removed": "The webhook was removed.",
     "signed-out": "You are signed out.",
 }
@@ -114,7 +102,7 @@ def render(template: str, call: Call, **values: Any) -> str:
     known = {
         "visitor": None,
         "version": call.app.version,
-        "twin": None,
+        "address": f"{path}?{call.url.query}" if call.url.query else path,
         "here": max((p.path for p in PLACES if _is_under(path, p.path)), key=len),
         "said": SAID.get(call.query_params.get("said", "")),
         "problem": "",
@@ -127,28 +115,31 @@ def _is_under(path: str, place: str) -> bool:
 
 
 def show_page(
-    visitor: Visitor,
-    value: BaseModel,
-    *,
+    caller: Caller,
     template: str,
+    *,
+    page: BaseModel | None = None,
     code: int = 200,
     problem: str = "",
+    **more: Any,
 ) -> Response:
-    """Return a value as the page, or as the JSON, that was asked for."""
-    call = visitor.call
-    if call.url.path.endswith(TWIN):
-        return answer_json(value)
-    query = f"?{call.url.query}" if call.url.query else ""
-    path = "/index" if call.url.path == "/" else call.url.path
-    is_shown = call.method == "GET"
-    html = render(
-        template,
-        call,
-        visitor=visitor,
-        page=value,
-        problem=problem,
-        twin=f"{path}{TWIN}{query}" if is_shown else None,
-    )
+    """Return the page of a template.
+
+    Parameters
+    ----------
+    caller
+        Who looks.
+    template
+        Its name.
+    page
+        The document that programs get; None if only pages put it together.
+    code, problem
+        Of a form that has to be filled in again, and why.
+    more
+        What the page shows beside the document.
+    """
+    call = caller.call
+    html = render(template, call, visitor=caller, page=page, problem=problem, **more)
     return HTMLResponse(html, code, headers=NO_STORE)
 
 
@@ -157,42 +148,6 @@ def go_to(path: str, said: str = "") -> Response:
     assert not said or said in SAID
     place = f"{path}?said={said}" if said else path
     return RedirectResponse(place, 303, headers=NO_STORE)
-
-
-class PageRoute(APIRoute):
-    """A route whose failures are pages too, where people look."""
-
-    def get_route_handler(self) -> Callable[[Call], Coroutine[Any, Any, Response]]:
-        """Return what answers a call."""
-        answer = super().get_route_handler()
-
-        async def answer_or_explain(call: Call) -> Response:
-            try:
-                return await answer(call)
-            except (ExpungeError, HTTPException, RequestValidationError) as error:
-                if call.url.path.endswith(TWIN):
-                    raise
-                return _explain(call, error)
-
-        return answer_or_explain
-
-
-def _explain(call: Call, error: Exception) -> Response:
-    """Return a failure as a page, without what was sent."""
-    headers: dict[str, str] = dict(NO_STORE)
-    if isinstance(error, HTTPException):
-        code, text = error.status_code, str(error.detail)
-        headers |= error.headers or {}
-    elif isinstance(error, ExpungeError):
-        code, text = describe_error(error)
-        if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            log_failure(call, error)
-    else:
-        code, text = HTTPStatus.NOT_FOUND, "there is no such page"
-    title = HTTPStatus(code).phrase
-    return HTMLResponse(
-        render("problem", call, title=title, text=text), code, headers=headers
-    )
 
 
 @cache

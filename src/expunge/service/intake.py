@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Desk: where requests come in over HTTP, are shown, and are taken back.
+"""Intake: where requests come in over HTTP, are shown, and are taken back.
 
 Every route that concerns a request calls it, so that what a caller sees follows from
 ``windows`` at every one of them.
@@ -213,7 +213,7 @@ class Note:
     target: str = ""
 
 
-class Desk:
+class Intake:
     """Takes requests in, shows them, and cancels them.
 
     Parameters

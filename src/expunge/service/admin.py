@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service itself: status, window, access log, tokens, webhooks and deliveries.
+
+A secret is shown once, in the answer that made it.
+"""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Self, TypeAlias
+from urllib.parse import urlencode
+
+from fastapi import Query, Response
+from pydantic import BaseModel, Field, model_validator
+from starlette.concurrency import run_in_threadpool
+
+from ..registry import Endpoint, Token
+from ..registry.access import SCOPES
+from ..registry.delivery import EVENTS
+from .auth import Caller, CanAdmin, CanAudit, CanOperate, CanRead, CanWatch
+from .documents import DayOf, MomentOf, Shown, Strict, WindowOut
+from .rendering import go_to, show_page
+from .routing import page_router, program_router
+
+api, pages = program_router("service"), page_router()
+Scope = Annotated[str, Field(pattern=f"^({'|'.join(SCOPES)})$")]
+Event = Annotated[str, Field(pattern=f"^({'|'.join(EVENTS)})$")]
+DeliveryState: TypeAlias = Literal["waiting", "delivered", "given_up"]
+PAGE = 50  # deliveries on a page for people
+
+
+class StatusOut(BaseModel):
+    """The registry at one moment."""
+
+    n_requests: int
+    n_completed: int
+    n_pending: int
+    n_overdue: int
+    n_restricted: int
+    n_held: int
+    ledger_size: int
+    key: str
+    store: str
+    models: list[str]
+    window: WindowOut
+
+
+class TokenIn(Strict):
+    """A token to make."""
+
+    name: str = Field(min_length=1, max_length=80, examples=["consent desk"])
+    scopes: list[Scope] = Field(min_length=1, max_length=4, examples=[["request"]])
+    days: int = Field(90, ge=1, le=3650)
+
+
+class TokenOut(Shown):
+    """A token, without its secret."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    created: DayOf
+    expires: DayOf
+
+
+class NewTokenOut(TokenOut):
+    """A new token, with its secret, which is shown once."""
+
+    secret: str
+
+
+class TokensOut(Shown):
+    """All tokens that did not expire."""
+
+    tokens: list[TokenOut]
+
+
+class WebhookIn(Strict):
+    """An address of ours to tell what happens."""
+
+    url: str = Field(max_length=2048, examples=["https://hooks.example.org/expunge"])
+    events: list[Event] = Field(min_length=1, examples=[["request.completed"]])
+
+
+class WebhookOut(Shown):
+    """A webhook, without its secret."""
+
+    id: str
+    url: str
+    events: list[str]
+
+
+class NewWebhookOut(WebhookOut):
+    """A new webhook, with its secret, which is shown once."""
+
+    secret: str
+
+
+class WebhooksOut(Shown):
+    """All webhooks."""
+
+    webhooks: list[WebhookOut]
+
+
+class DeliveryOut(Shown):
+    """Something that is told to others; of the address only the host."""
+
+    id: str
+    form: str
+    event: str
+    subject: str
+    request: str
+    host: str
+    state: DeliveryState
+    attempts: int
+    due: MomentOf | None = Field(description="The next attempt, of one that waits.")
+    last: str = Field(description="What the last attempt came to.")
+
+    @model_validator(mode="after")
+    def _drop_last_attempt(self) -> Self:
+        if self.state != "waiting":
+            self.due = None
+        return self
+
+
+class DeliveriesOut(Shown):
+    """Deliveries, the newest first."""
+
+    deliveries: list[DeliveryOut]
+    next: str | None = Field(description="Cursor of the next page; null on the last.")
+
+
+class TrailLineOut(Shown):
+    """Who did what."""
+
+    sequence: int
+    day: DayOf = Field(validation_alias="time")
+    actor: str
+    action: str
+    target: str
+
+
+class TrailOut(Shown):
+    """Lines of the trail, in order."""
+
+    lines: list[TrailLineOut]
+
+
+@api.get("/window", response_model=WindowOut)
+async def show_window(caller: CanRead) -> Any:
+    """Show the window that a request sent now would belong to."""
+    return caller.intake.current_window()
+
+
+@api.get("/status", response_model=StatusOut)
+def show_status(caller: CanWatch) -> StatusOut:
+    """Show the registry at this moment. No person is in it."""
+    status = caller.registry.status()
+    return StatusOut(
+        n_requests=status.n_requests,
+        n_completed=status.n_completed,
+        n_pending=len(status.pending),
+        n_overdue=sum(one.is_overdue for one in status.pending),
+        n_restricted=status.set_aside.n_restricted,
+        n_held=status.set_aside.n_held,
+        ledger_size=status.ledger_size,
+        key=status.key,
+        store=status.store,
+        models=[one.name for one in status.models],
+        window=WindowOut.model_validate(caller.intake.current_window()),
+    )
+
+
+@api.get("/trail", response_model=TrailOut)
+@pages.get("/trail")
+def list_trail(
+    caller: CanAudit,
+    *,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Any:
+    """List who looked and who acted."""
+    lines = caller.registry.access.trail(after, limit)
+    document = TrailOut.model_validate({"lines": lines})
+    if not caller.is_at_page:
+        return document
+    more = f"/trail?after={after + limit}" if len(lines) == limit else ""
+    return show_page(caller, "trail", page=document, next=more)
+
+
+@api.get("/deliveries", response_model=DeliveriesOut)
+@pages.get("/deliveries")
+def list_deliveries(
+    caller: CanWatch,
+    *,
+    state: DeliveryState | None = None,
+    cursor: Annotated[str, Query(max_length=100)] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = PAGE,
+) -> Any:
+    """List callbacks and webhooks with their attempts, the newest first."""
+    page = caller.registry.deliveries.page(state, after=cursor, most=limit)
+    document = DeliveriesOut.model_validate(
+        {"deliveries": page.lines, "next": page.next or None}
+    )
+    if not caller.is_at_page:
+        return document
+    query = urlencode({"state": state or "", "cursor": page.next})
+    more = f"/deliveries?{query}" if page.next else ""
+    return show_page(caller, "deliveries", page=document, state=state or "", next=more)
+
+
+@api.post("/deliveries/{delivery}/replay", status_code=204)
+@pages.post("/deliveries/{delivery}/replay")
+async def replay_delivery(delivery: str, caller: CanOperate) -> Response:
+    """Send a delivery again."""
+    await run_in_threadpool(caller.registry.deliveries.replay, delivery)
+    await caller.note("replay delivery", delivery)
+    if caller.is_at_page:
+        return go_to("/deliveries", "replayed")
+    return Response(status_code=204)
+
+
+def show_settings_page(
+    caller: Caller,
+    *,
+    new_token: NewTokenOut | None = None,
+    new_webhook: NewWebhookOut | None = None,
+) -> Response:
+    """Return the page of the settings; a secret only if it was just made."""
+    registry, settings = caller.registry, caller.intake.settings
+    tokens = TokensOut.model_validate({"tokens": registry.access.tokens()})
+    return show_page(
+        caller,
+        "settings",
+        page=tokens,
+        webhooks=list(map(WebhookOut.model_validate, registry.deliveries.endpoints())),
+        settings=settings,
+        window=WindowOut.model_validate(caller.intake.current_window()),
+        keys=registry.keys.public_pem(),
+        events=EVENTS,
+        new_token=new_token,
+        new_webhook=new_webhook,
+    )
+
+
+@pages.get("/settings")
+def show_settings(caller: CanAdmin) -> Response:
+    """Show the settings."""
+    return show_settings_page(caller)
+
+
+@api.get("/tokens", response_model=TokensOut)
+def list_tokens(caller: CanAdmin) -> Any:
+    """List the tokens."""
+    return {"tokens": caller.registry.access.tokens()}
+
+
+@api.post("/tokens", status_code=201, response_model=NewTokenOut)
+@pages.post("/settings/tokens")
+async def create_token(given: TokenIn, caller: CanAdmin) -> Any:
+    """Make a token. Its secret is shown once, in this answer."""
+
+    def create() -> tuple[Token, str]:
+        access = caller.registry.access
+        return access.create(given.name, given.scopes, days=given.days)
+
+    token, secret = await run_in_threadpool(create)
+    await caller.note("create token", token.id)
+    new = NewTokenOut.model_validate(asdict(token) | {"secret": secret})
+    if caller.is_at_page:
+        return await run_in_threadpool(show_settings_page, caller, new_token=new)
+    return new
+
+
+@api.delete("/tokens/{token}", status_code=204)
+@pages.post("/settings/tokens/{token}/revoke")
+async def revoke_token(token: str, caller: CanAdmin) -> Response:
+    """Revoke a token."""
+    await run_in_threadpool(caller.registry.access.revoke, token)
+    caller.call.app.state.authenticator.forget()
+    await caller.note("revoke token", token)
+    if caller.is_at_page:
+        return go_to("/settings", "revoked")
+    return Response(status_code=204)
+
+
+@api.get("/webhooks", response_model=WebhooksOut)
+def list_webhooks(caller: CanAdmin) -> Any:
+    """List the addresses of ours that are told what happens."""
+    return {"webhooks": caller.registry.deliveries.endpoints()}
+
+
+@api.post("/webhooks", status_code=201, response_model=NewWebhookOut)
+@pages.post("/settings/webhooks")
+async def add_webhook(given: WebhookIn, caller: CanAdmin) -> Any:
+    """Add a webhook. Its secret is shown once, in this answer."""
+
+    def add() -> tuple[Endpoint, str]:
+        return caller.registry.deliveries.add_endpoint(given.url, given.events)
+
+    endpoint, secret = await run_in_threadpool(add)
+    await caller.note("add webhook", endpoint.id)
+    new = NewWebhookOut.model_validate(asdict(endpoint) | {"secret": secret})
+    if caller.is_at_page:
+        return await run_in_threadpool(show_settings_page, caller, new_webhook=new)
+    return new
+
+
+@api.delete("/webhooks/{webhook}", status_code=204)
+@pages.post("/settings/webhooks/{webhook}/remove")
+async def remove_webhook(webhook: str, caller: CanAdmin) -> Response:
+    """Remove a webhook."""
+    await run_in_threadpool(caller.registry.deliveries.remove_endpoint, webhook)
+    await caller.note("remove webhook", webhook)
+    if caller.is_at_page:
+        return go_to("/settings", "removed")
+    return Response(status_code=204)

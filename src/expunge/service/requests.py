@@ -1,0 +1,550 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests: sent, listed, followed, cancelled, and answered by operators.
+
+Each handler serves programs and people. Many requests may come in one call, a line of
+NDJSON or CSV for each; people send one by a form.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlencode
+
+from fastapi import Header, Query, Response
+from fastapi import Request as Call
+from pydantic import BaseModel, Field, ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from ..core.values import refuse_duplicates
+from ..exceptions import ExpungeError, InvalidInput
+from ..ledger.entries import EXTENSIONS
+from ..promise.noise import random_bytes
+from ..registry import PageWanted
+from ..registry.context import now, today
+from ..rights.calendar import parse_span
+from ..rights.regimes import REGIMES
+from ..rights.standing import BY_OPERATOR, FOR_HOLDS, REASONS, RIGHTS, Right
+from .auth import Caller, CanOperate, CanRead, CanSend, PostedForm, TheForm
+from .documents import (
+    ID,
+    BatchOut,
+    Day,
+    ExtensionIn,
+    NearMissesOut,
+    RefusalIn,
+    RequestIn,
+    RequestOut,
+    RequestPageOut,
+    Span,
+    WindowOut,
+)
+from .intake import Submission, read_person
+from .problems import Refused, describe_error, explain_field, name_field
+from .rendering import go_to, show_page
+from .routing import (
+    answer_tagged,
+    describe_file,
+    make_download,
+    page_router,
+    program_router,
+)
+from .views import DeadlineBar, list_steps, read_receipt
+from .windows import ShownRequest, State, show_at
+
+api, pages = program_router("requests"), page_router()
+NDJSON, CSV = "application/x-ndjson", "text/csv"
+MEDIA_TYPES = (NDJSON, CSV)
+MOST_LINES = 10_000
+# Every other column is a kind of identifier.
+OWN_COLUMNS = ("id", "right", "regime", "submitted", "reason", "until")
+PERSON = "person"  # in CSV the column of the id that models know
+REQUEST_BYTES = 16
+PAGE = 50  # requests on a page for people
+MOST_COUNTED = 1000
+MOST_PAGES = 50  # to look through for requests in a state
+_KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}:")
+_NEXT = re.compile(rf"\s*,\s*(?={_KIND.pattern})")
+# Where a request that is shown in a state can be in the store.
+STAGES = {
+    "open": ("accepted", "applied"),
+    "pending": ("accepted",),
+    "in_progress": ("accepted", "applied", "completed"),
+    "completed": ("completed",),
+    "cancelled": ("cancelled",),
+    "all": (),
+}
+STATES = {"open": ("pending", "in_progress"), "all": get_args(State)}
+
+
+def list_rights(caller: Caller) -> tuple[Right, ...]:
+    """Return the rights that a caller may exercise for people."""
+    return tuple(one for one in RIGHTS if one != "end-hold" or caller.may("operate"))
+
+
+def make_submission(caller: Caller, given: RequestIn) -> Submission:
+    """Return a request as it is taken in; refuse what cannot be asked."""
+    if given.right not in list_rights(caller):
+        # No matter who set the hold: to look that up would tell who is held.
+        raise Refused(
+            403,
+            f"{given.right} needs a token with the scope operate: it destroys what "
+            "was kept for a stated reason; ask the operator",
+        )
+    kinds = caller.intake.settings.id_kinds
+    people = tuple(read_person(one, kinds) for one in given.people)
+    if given.right == "rectify" and [len(one) for one in people] != [1]:
+        # How many ids several identifiers lead to would tell who is known by them.
+        raise InvalidInput(
+            "a rectification is about one person, named by one identifier; send one "
+            "request for each"
+        )
+    return Submission(given.to_request(caller.name), people)
+
+
+@api.post("/requests", status_code=201, response_model=RequestOut)
+async def send_request(
+    given: RequestIn, call: Call, *, caller: CanSend, response: Response
+) -> RequestOut:
+    """Send a request. It is on disk when this answers.
+
+    Sending it again with the same id changes nothing and gives the same answer. Nothing
+    in the answer tells whether the people are known.
+    """
+    submission = make_submission(caller, given)
+    size = len(await call.body())
+    (shown,) = await caller.intake.accept([submission], size=size)
+    response.headers["Location"] = f"/api/v1/requests/{shown.request}"
+    return RequestOut.of(shown, caller)
+
+
+@api.post(
+    "/requests/batch",
+    status_code=201,
+    response_model=BatchOut,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/x-ndjson": {
+                    "schema": {"type": "string"},
+                    "example": '{"people": [{"email": "ada@example.org"}]}\n',
+                },
+                "text/csv": {
+                    "schema": {"type": "string"},
+                    "example": "right,email\nerase,ada@example.org\n",
+                },
+            },
+        }
+    },
+)
+async def send_batch(call: Call, caller: CanSend) -> Response:
+    """Send up to 10,000 requests, each a line of NDJSON or CSV; if one is wrong, none.
+
+    The columns of a CSV file are `id`, `right`, `regime`, `submitted`, `reason` and
+    `until`, and one for each kind of identifier, such as `email`.
+    """
+    media_type = call.headers.get("content-type", "").partition(";")[0].strip()
+    if media_type not in MEDIA_TYPES:
+        raise Refused(415, f"send a batch as {' or '.join(MEDIA_TYPES)}")
+    body = await call.body()
+
+    def read() -> list[Submission]:
+        return [make_submission(caller, one) for one in read_batch(body, media_type)]
+
+    # In threads: others must not wait until thousands of lines are read and written.
+    submissions = await run_in_threadpool(read)
+    shown = await caller.intake.accept(submissions, size=len(body))
+
+    def write() -> str:
+        found = [RequestOut.of(one, caller) for one in shown]
+        return BatchOut(requests=found).model_dump_json()
+
+    text = await run_in_threadpool(write)
+    return Response(text, 201, media_type="application/json")
+
+
+class RequestsWanted(BaseModel):
+    """Which requests to list."""
+
+    state: State | Literal["open", "all"] | None = Field(
+        None, description="`open` is `pending` or `in_progress`; all by default."
+    )
+    due: Day | Span | Literal["overdue"] | None = Field(
+        None, description="Only those due by this day, or within these days or weeks."
+    )
+    cursor: str = Field("", max_length=200, description="From the page before.")
+    limit: int | None = Field(None, ge=1, le=1000, description="100 by default.")
+
+    @property
+    def last_day(self) -> date | None:
+        """By which requests are due, if only some are wanted."""
+        if self.due == "overdue":
+            return today() - timedelta(days=1)
+        return today() + parse_span(self.due) if isinstance(self.due, str) else self.due
+
+
+def find_shown(
+    caller: Caller, state: str, *, wanted: PageWanted
+) -> tuple[list[ShownRequest], str]:
+    """Return requests that are shown in a state, and the cursor to go on at.
+
+    A sender's are chosen by what is shown, not by where they are in the store:
+    otherwise one that is done would leave the list before its answer is shown.
+    """
+    states = STATES.get(state, (state,))
+    stages = STAGES[state] if caller.sees_all else ()
+    most, time = wanted.most, now()
+    wanted = replace(wanted, stages=stages, sender=caller.sender)
+    found: list[ShownRequest] = []
+    for _ in range(MOST_PAGES):
+        page = caller.registry.requests.page(wanted)
+        every = (show_at(one, time) for one in page.lines)
+        found += (one for one in every if one.state in states)
+        wanted = replace(wanted, after=page.next, most=max(1, most - len(found)))
+        if not page.next or len(found) >= most:
+            break
+    return found, wanted.after
+
+
+@api.get("/requests", response_model=RequestPageOut)
+@pages.get("/")
+async def list_requests(
+    wanted: Annotated[RequestsWanted, Query()], caller: CanRead
+) -> Any:
+    """List requests by deadline: your own, or all if you operate or audit.
+
+    A page may have fewer requests than the limit and still not be the last.
+    """
+    usual, most = ("open", PAGE) if caller.is_at_page else ("all", 100)
+    state = wanted.state or usual
+
+    def read() -> Any:
+        which = PageWanted(
+            due=wanted.last_day, after=wanted.cursor, most=wanted.limit or most
+        )
+        found, cursor = find_shown(caller, state, wanted=which)
+        document = RequestPageOut(
+            requests=[RequestOut.of(one, caller) for one in found], next=cursor or None
+        )
+        if not caller.is_at_page:
+            return document
+        registry = caller.registry
+        query = {"state": state, "due": wanted.due or "", "cursor": cursor}
+        return show_page(
+            caller,
+            "requests",
+            page=document,
+            state=state,
+            due=wanted.due or "",
+            deadlines={one.request: DeadlineBar.of(one) for one in found},
+            n_overdue=count_due(caller, -1),
+            n_due_in_a_week=count_due(caller, 7),
+            near_misses=sorted(registry.requests.near_misses())[:PAGE]
+            if caller.may("operate")
+            else [],
+            window=WindowOut.model_validate(caller.intake.current_window()),
+            clock=registry.clock().warning if caller.sees_all else "",
+            next=f"/?{urlencode(query)}" if cursor else "",
+        )
+
+    answer = await run_in_threadpool(read)
+    if caller.sees_all:
+        await caller.note_look("look at requests")
+    return answer
+
+
+def count_due(caller: Caller, days: int) -> int:
+    """Return how many open requests are due within some days, up to a limit."""
+    due = today() + timedelta(days=days)
+    wanted = PageWanted(due=due, most=MOST_COUNTED)
+    found, _ = find_shown(caller, "open", wanted=wanted)
+    return len(found)
+
+
+@pages.get("/requests/new")
+async def show_form(caller: CanSend) -> Response:
+    """Show the form for a new request."""
+    return _show_form(caller, {})
+
+
+def _show_form(
+    caller: Caller, chosen: dict[str, str], *, code: int = 200, problem: str = ""
+) -> Response:
+    """Return the form; whom it was about is not shown again."""
+    return show_page(
+        caller,
+        "new_request",
+        code=code,
+        problem=problem,
+        id=random_bytes(REQUEST_BYTES).hex(),
+        # New rows do not fit a form: they come by the API or the command line.
+        rights=[one for one in list_rights(caller) if one != "rectify"],
+        regimes=list(REGIMES),
+        hold_reasons=list(FOR_HOLDS),
+        chosen={"right": "erase", "regime": "", "submitted": today().isoformat()}
+        | chosen,
+    )
+
+
+@pages.post("/requests/new")
+async def file_request(caller: CanSend, form: TheForm) -> Response:
+    """Accept the request in a form; the same form twice is one request."""
+    try:
+        submission = make_submission(caller, read_request_form(form))
+        size = len(form.text("people").encode())
+        (shown,) = await caller.intake.accept([submission], size=size)
+    except ExpungeError as error:
+        code, problem = describe_error(error)
+        chosen = {name: form.text(name) for name in ("right", "regime", "submitted")}
+        return _show_form(caller, chosen, code=code, problem=problem)
+    await caller.note("send request", shown.request)
+    return go_to(f"/requests/{shown.request}", "accepted")
+
+
+def read_request_form(form: PostedForm) -> RequestIn:
+    """Return the request in a form, or raise InvalidInput without its values."""
+    lines = [line.strip() for line in form.text("people").splitlines()]
+    names = ["id", "right", "regime", "submitted"]
+    if form.text("right") == "hold":
+        names += ["reason", "until"]
+    fields: dict[str, Any] = {
+        name: form.text(name) for name in names if form.text(name)
+    }
+    fields["people"] = [read_person_line(line) for line in lines if line]
+    try:
+        return RequestIn.model_validate(fields)
+    except ValidationError as error:
+        wrong = sorted({str(one["loc"][0]) for one in error.errors()})
+        raise InvalidInput(
+            f"{', '.join(wrong)}: missing or wrong; fill the form in again"
+        ) from None
+
+
+def read_person_line(line: str) -> dict[str, str]:
+    """Return a person named on one line: an id, or kind:value pairs with commas."""
+    if not _KIND.match(line):
+        return {"id": line}
+    pairs = [part.partition(":") for part in _NEXT.split(line)]
+    person = {kind: value.strip() for kind, _, value in pairs}
+    if len(person) != len(pairs):
+        raise InvalidInput(
+            "a line has a kind twice; put the other value on a line of its own"
+        )
+    return person
+
+
+@api.get("/requests/{request}", response_model=RequestOut)
+@pages.get("/requests/{request}")
+async def show_request(
+    request: ID, caller: CanRead, *, if_none_match: Annotated[str, Header()] = ""
+) -> Response:
+    """Show a request that you sent, or any if you operate or audit."""
+
+    def read() -> tuple[ShownRequest, Response]:
+        shown = caller.intake.show(request, caller.sender)
+        document = RequestOut.of(shown, caller)
+        if not caller.is_at_page:
+            return shown, answer_tagged(document, if_none_match)
+        status, operates = shown.status, caller.may("operate")
+        is_open = shown.state in ("pending", "in_progress")
+        is_answered = shown.state == "completed" and caller.sees_answer(status.sender)
+        near = operates and bool(caller.registry.requests.near_misses([request]))
+        return shown, show_page(
+            caller,
+            "request",
+            page=document,
+            deadline=DeadlineBar.of(shown),
+            steps=list_steps(shown),
+            trouble=status.error if operates and is_open else "",
+            is_near_miss=near,
+            receipt=read_receipt(caller.registry, request) if is_answered else None,
+            # Not if an operator refused it before its window closed.
+            may_cancel=shown.state == "pending"
+            and status.stage == "accepted"
+            and caller.may("request")
+            and (operates or status.sender == caller.name),
+            may_operate=is_open and operates,
+            refusals={code: REASONS[code] for code in BY_OPERATOR},
+            extensions=list(EXTENSIONS),
+        )
+
+    shown, answer = await run_in_threadpool(read)
+    if shown.status.sender != caller.name:
+        await caller.note_look("look at request", request)
+    return answer
+
+
+@api.get(
+    "/requests/{request}/receipt",
+    response_class=Response,
+    responses=describe_file("The receipt.", "application/json", kind="object"),
+)
+@pages.get("/requests/{request}/receipt")
+async def show_receipt(request: ID, caller: CanRead) -> Response:
+    """Download the receipt of a request, byte for byte as it was signed."""
+    shown = await run_in_threadpool(caller.intake.show, request, caller.sender)
+    if not caller.sees_answer(shown.status.sender):
+        raise Refused(403, "receipts of other senders need the scope audit")
+    if shown.state != "completed":
+        raise Refused(
+            404,
+            "there is no receipt yet, or the request was cancelled; look at its state "
+            "and at window.answer",
+        )
+    text = await run_in_threadpool(caller.registry.requests.receipt, request)
+    assert text is not None
+    if shown.status.sender != caller.name:
+        await caller.note_look("look at receipt", request)
+    name = f"receipt-{request}.json"
+    return make_download(text, name, media_type="application/json")
+
+
+@api.delete("/requests/{request}", response_model=RequestOut)
+@pages.post("/requests/{request}/cancel")
+async def cancel_request(request: ID, caller: CanSend) -> Any:
+    """Cancel a request while it is pending. It will not be applied."""
+    sender = None if caller.may("operate") else caller.name
+
+    def cancel() -> None:
+        caller.intake.cancel(request, sender)
+
+    return await _act(caller, request, act=cancel, done=("cancel", "cancelled"))
+
+
+@api.post("/requests/{request}/refuse", response_model=RequestOut)
+@pages.post("/requests/{request}/refuse")
+async def refuse_request(request: ID, given: RefusalIn, *, caller: CanOperate) -> Any:
+    """Answer a request that waits with a refusal, for a stated reason."""
+
+    def refuse() -> None:
+        caller.registry.requests.refuse(request, given.reason)
+
+    return await _act(caller, request, act=refuse, done=("refuse", "refused"))
+
+
+@api.post("/requests/{request}/extend", response_model=RequestOut)
+@pages.post("/requests/{request}/extend")
+async def extend_request(request: ID, given: ExtensionIn, *, caller: CanOperate) -> Any:
+    """Extend the deadline of a request, once, as its law allows."""
+
+    def extend() -> None:
+        requests = caller.registry.requests
+        requests.extend(request, given.reason, notified=given.notified)
+
+    return await _act(caller, request, act=extend, done=("extend", "extended"))
+
+
+@api.get("/near-misses", response_model=NearMissesOut)
+async def list_near_misses(caller: CanOperate) -> NearMissesOut:
+    """List requests that may mean somebody else than whom they name.
+
+    Somebody is held, or was when it was answered, whose id differs from what was sent
+    only in case, spacing, width, zeros or what stands before a colon. Their senders do
+    not see this.
+    """
+    found = await run_in_threadpool(caller.registry.requests.near_misses)
+    await caller.note_look("look at near misses")
+    return NearMissesOut(requests=sorted(found))
+
+
+@api.post("/requests/{request}/exact", response_model=RequestOut)
+@pages.post("/requests/{request}/exact")
+async def confirm_exact(request: ID, caller: CanOperate) -> Any:
+    """State that a request means whom it names, and nobody whose id is almost so."""
+
+    def confirm() -> None:
+        caller.registry.requests.confirm_exact(request)
+
+    return await _act(caller, request, act=confirm, done=("confirm exact", "exact"))
+
+
+async def _act(
+    caller: Caller, request: str, *, act: Callable[[], None], done: tuple[str, str]
+) -> Any:
+    """Do something to a request, and answer with how it is then."""
+
+    def act_and_show() -> ShownRequest:
+        act()
+        return show_at(caller.registry.requests.status(request), now())
+
+    shown = await run_in_threadpool(act_and_show)
+    action, said = done
+    await caller.note(action, request)
+    if caller.is_at_page:
+        return go_to(f"/requests/{request}", said)
+    return RequestOut.of(shown, caller)
+
+
+def read_batch(body: bytes, media_type: str) -> list[RequestIn]:
+    """Return the requests of a batch; refuse all if one line is wrong."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidInput("the batch is not UTF-8; encode it as UTF-8") from None
+    lines = _read_csv(text) if media_type == CSV else _read_ndjson(text)
+    found: list[RequestIn] = []
+    for number, fields in lines:
+        if len(found) == MOST_LINES:
+            raise InvalidInput(
+                f"more than {MOST_LINES} lines; send several batches, each complete"
+            )
+        found.append(_read_line(number, fields))
+    if not found:
+        raise InvalidInput("the batch has no line; send at least one request")
+    return found
+
+
+def _read_ndjson(text: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line, object_pairs_hook=refuse_duplicates)
+            except (ValueError, RecursionError):
+                raise InvalidInput(
+                    f"line {number} is not JSON, or has a field twice"
+                ) from None
+
+
+def _read_csv(text: str) -> Iterator[tuple[int, Any]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        columns = reader.fieldnames or ()
+        if len({*columns}) < len(columns):
+            raise InvalidInput(
+                "two columns have the same name; give each kind of identifier one"
+            )
+        for fields in reader:
+            yield reader.line_num, _name_fields(fields, reader.line_num)
+    except csv.Error:
+        raise InvalidInput(f"line {reader.line_num} is not CSV") from None
+
+
+def _name_fields(fields: dict[Any, Any], number: int) -> dict[str, Any]:
+    """Return a line of CSV as a request."""
+    if None in fields or None in fields.values():
+        raise InvalidInput(
+            f"line {number} does not have as many fields as the first line"
+        )
+    given = {name: value.strip() for name, value in fields.items() if value.strip()}
+    person = {
+        "id" if name == PERSON else name: value
+        for name, value in given.items()
+        if name not in OWN_COLUMNS
+    }
+    own = {name: given[name] for name in OWN_COLUMNS if name in given}
+    return {**own, "people": [person]}
+
+
+def _read_line(number: int, fields: Any) -> RequestIn:
+    try:
+        return RequestIn.model_validate(fields)
+    except ValidationError as error:
+        first = dict(error.errors()[0])
+        where = name_field(first) or "the line"
+        reason = explain_field(first)
+        raise InvalidInput(f"line {number}: {where}: {reason}") from None
