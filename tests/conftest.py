@@ -3,7 +3,10 @@
 
 import gc
 import os
+import shutil
+import tempfile
 import zlib
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -22,6 +25,7 @@ from tests.stores import (
     postgres_url,
     registry,
     registry_url,
+    share_statements,
     sqlite_registry,
     store,
     template,
@@ -48,6 +52,14 @@ __all__ = [
 
 # Tests start hundreds of processes. Each would compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Registries flush all the time, and no test means this machine's disk. In memory that
+# costs nothing; a test that passed leaves nothing there.
+MEMORY, ROOM = Path("/dev/shm"), 4 << 30
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+    tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
+
+share_statements()
 
 # Same examples on every run, and no deadline: two workers share two cores.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
