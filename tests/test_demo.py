@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,42 +23,51 @@ from expunge.cli.output import (
     NOT_VALID,
     WRONG_INPUT,
 )
+from expunge.core.losses import Logistic
+from expunge.core.objective import Objective
+from expunge.core.penalties import L2
 from expunge.demo import run as demo_run
-from expunge.demo import values
-from expunge.demo.checks import (
+from expunge.demo.page import draw_plots, render_page
+from expunge.demo.run import (
+    ALPHA,
     ALTERED_EXPORT,
+    BUDGET,
     EXPORT,
+    MODEL,
     RECEIPT,
     ROW_NORM,
     SHORTENED_EXPORT,
     TAMPERED_RECEIPT,
-    ReplayCheck,
+    DemoResult,
+    count_valid,
+    format_time,
     load_patients,
+    require_same_radius,
+    run_demo,
+    shuffle,
+    summarise,
 )
-from expunge.demo.page import COLOURS, PLOTS, draw_plots, render_page, sample_steps
-from expunge.demo.run import ALPHA, BUDGET, MODEL, DemoOptions, DemoOutput, run_demo
 from expunge.display.progress import OnProgress
-from expunge.ledger import Receipt, check_export, check_receipt, open_signing_key
-from expunge.ledger.merkle import Frontier, build_nodes, inclusion_proof, leaf_hash
+from expunge.ledger import check_export, check_receipt, open_signing_key
+from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
 from tests.calling import call
 from tests.cli_page import help_of
 
 ROOT = Path(__file__).parents[1]
-OPTIONS = DemoOptions(seed=3, n_alone=9, n_batch=6)
-N_GONE = OPTIONS.n_alone + OPTIONS.n_batch
+SEED, N_ALONE, N_BATCH = 3, 9, 6
+N_GONE = N_ALONE + N_BATCH
 NO_PLOTS = "There are no plots, because matplotlib is not installed."
 # Elements that have no end.
-VOID = {"meta"}
+VOID = {"meta", "img"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: where it was, what it measured, what it said, and its page."""
+    """One run: where it was, what it measured, its bar, and its page."""
 
     folder: Path
-    result: values.DemoResult
-    said: list[tuple[str, str]]
+    result: DemoResult
     watched: list[tuple[int, int]]
     html: str
 
@@ -65,16 +75,14 @@ class Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("demo")
-    said: list[tuple[str, str]] = []
     watched: list[tuple[int, int]] = []
 
     @contextmanager
     def progress(label: str) -> Iterator[OnProgress]:
         yield lambda done, total: watched.append((done, total))
 
-    output = DemoOutput(lambda heading, text: said.append((heading, text)), progress)
-    result = run_demo(folder, OPTIONS, output=output)
-    return Run(folder, result, said, watched, render_page(result, draw_plots(result)))
+    result = run_demo(folder, progress, seed=SEED, n_alone=N_ALONE, n_batch=N_BATCH)
+    return Run(folder, result, watched, render_page(result, draw_plots(result)))
 
 
 class Reader(HTMLParser):
@@ -124,12 +132,19 @@ def read(html: str) -> Reader:
     return reader
 
 
-def start_replay() -> ReplayCheck:
-    return ReplayCheck.start(load_patients(), alpha=ALPHA, budget=BUDGET)
-
-
-def listed(result: values.DemoResult) -> str:
+def listed(result: DemoResult) -> str:
     return json.dumps(result.to_json(), allow_nan=False)
+
+
+def said(result: DemoResult, heading: str) -> str:
+    """Return what is said under a heading."""
+    return " ".join(text for one, text in summarise(result) if one == heading)
+
+
+def asked(n: int) -> list[str]:
+    """Return the ids of those who ask first."""
+    ids = load_patients().ids
+    return [ids[place] for place in shuffle(f"asks {SEED}", len(ids))[:n]]
 
 
 class TestResult:
@@ -143,33 +158,21 @@ class TestResult:
 
     def test_every_request_is_a_step(self, run: Run) -> None:
         gone = [step.n_forgotten for step in run.result.answers]
-        assert gone == [*range(OPTIONS.n_alone + 1), N_GONE]
+        assert gone == [*range(N_ALONE + 1), N_GONE]
         assert all(step.seconds > step.removal_seconds for step in run.result.requests)
         assert run.watched[-1] == (N_GONE, N_GONE)
 
     def test_people_are_gone_from_the_registry(self, run: Run) -> None:
-        patients = load_patients()
-        asked = [
-            patients.ids[place]
-            for place in patients.choose_requesters(OPTIONS.seed, N_GONE)
-        ]
         with Registry.open(run.folder / "registry") as registry:
-            assert set(registry.requests.find_models(asked).values()) == {()}
-            assert registry.status().models[0].n_people == len(patients.ids) - N_GONE
+            assert set(registry.requests.find_models(asked(N_GONE)).values()) == {()}
+            assert registry.status().models[0].n_people == run.result.n_people - N_GONE
             assert len(list(registry.ledger.entries())) == run.result.n_entries
             assert registry.status().models[0].certificate == run.result.certificate
         assert run.result.certificate.n_subjects_removed == N_GONE
         assert run.result.certificate.status == "certified"
 
-    def test_timeline_has_no_gap(self, run: Run) -> None:
-        life = run.result.timeline
-        assert life[0].start == 0.0
-        assert [stage.stop for stage in life[:-1]] == [s.start for s in life[1:]]
-        assert all(stage.start <= stage.stop for stage in life)
-        assert life[-2].stop == run.result.requests[-1].seconds
-
     def test_headings_come_in_order(self, run: Run) -> None:
-        headings = list(dict.fromkeys(heading for heading, _ in run.said))
+        headings = list(dict.fromkeys(heading for heading, _ in summarise(run.result)))
         first = ["People", "Budget", "Forgotten", "Retraining", "Rows read", "Accuracy"]
         assert headings == [
             *first,
@@ -182,18 +185,19 @@ class TestResult:
 
     def test_json_holds_every_part(self, run: Run) -> None:
         raw = json.loads(listed(run.result))
-        assert set(raw) == {field.name for field in fields(values.DemoResult)}
+        assert set(raw) == {field.name for field in fields(DemoResult)}
         assert raw["batch"]["distance"] == run.result.batch.distance
         assert raw["certificate"]["n_subjects_removed"] == N_GONE
 
     def test_first_look_is_counted(self, run: Run) -> None:
         accepted = [step.decision == "accepted" for step in run.result.requests]
         assert all(accepted)  # these few
-        told = values.describe_first_look(run.result.requests)
-        assert told.startswith(f"all {OPTIONS.n_alone} answers were found without")
-        looked = replace(run.result.requests[4], decision="accepted on rows")
-        steps = (*run.result.requests[:4], looked, *run.result.requests[5:])
-        assert values.describe_first_look(steps).startswith("4 people left before")
+        told = said(run.result, "Rows read")
+        assert told.startswith(f"all {N_ALONE} answers were found without")
+        steps = [*run.result.steps]
+        steps[5] = replace(steps[5], decision="accepted on rows")
+        looked = replace(run.result, steps=tuple(steps))
+        assert said(looked, "Rows read").startswith("4 people left before")
 
     def test_broken_promise_is_found(self, run: Run) -> None:
         batch = run.result.batch
@@ -202,10 +206,8 @@ class TestResult:
             (failure,) = broken.find_failures()
             assert f"FAILED: {failure}" in read(render_page(broken, {})).text
             n_steps = len(broken.steps)
-            assert (
-                f"In {n_steps} of {n_steps + 1} releases"
-                in values.describe_distances(broken)
-            )
+            inside = f"In {n_steps} of {n_steps + 1} releases"
+            assert inside in said(broken, "Retraining")
 
     def test_broken_file_is_found(self, run: Run) -> None:
         result = run.result
@@ -220,10 +222,8 @@ class TestResult:
 
 class TestPatients:
     def test_seed_decides_who_asks(self) -> None:
-        patients = load_patients()
-        assert patients.choose_requesters(1, 9) == patients.choose_requesters(1, 20)[:9]
-        assert patients.choose_requesters(1, 20) != patients.choose_requesters(2, 20)
-        assert len(set(patients.choose_requesters(1, 150))) == 150
+        assert shuffle("asks 1", 400) != shuffle("asks 2", 400)
+        assert sorted(shuffle("asks 1", 400)) == [*range(400)]
 
     def test_rows_keep_the_promised_norm(self) -> None:
         patients = load_patients()
@@ -245,61 +245,18 @@ class TestPatients:
         assert np.allclose(scaled, patients.X, rtol=0.0, atol=1e-12)
 
 
-class TestReplayCheck:
-    def test_retraining_is_what_the_library_learns(self) -> None:
-        replay = start_replay().replay_removal(5, 7)
-        fresh = start_replay()
-        retrained = replay.retrain()
-        assert fresh.measure_distance(fresh.retrain()) < 1e-9
-        assert (
-            0.0 < replay.measure_distance(retrained) <= replay.model.answer.radius.value
-        )
-        assert fresh.measure_distance(retrained) > replay.measure_distance(retrained)
+class TestReplay:
+    def test_the_fit_is_retraining_and_later_models_are_near_it(self, run: Run) -> None:
+        fit, *requests = run.result.steps
+        assert fit.distance < 1e-9
+        assert all(0.0 < step.distance <= step.radius for step in requests)
 
     def test_record_of_another_model_is_refused(self, run: Run) -> None:
-        with Registry.open(run.folder / "registry") as registry:
-            record = registry.models.record(MODEL)
-        with pytest.raises(RuntimeError, match="of different models"):
-            start_replay().replay_removal(5).check_record(record)
-
-    def test_order_within_a_batch_does_not_matter(self) -> None:
-        replay = start_replay()
-        one, other = (
-            replay.replay_removal(*places) for places in ((5, 9, 7), (9, 7, 5))
-        )
-        assert one.model.answer.radius == other.model.answer.radius
-
-
-class TestTree:
-    @pytest.mark.parametrize("size", [1, 2, 3, 6, 8, 13])
-    def test_proof_is_that_of_the_ledger(self, size: int) -> None:
-        leaves = [leaf_hash(bytes([i])) for i in range(size)]
-        frontier = Frontier()
-        for each in leaves:
-            frontier = frontier.append(each)
-        for index in range(size):
-            nodes = list(values.build_tree(leaves, index).walk())
-            given = {node.digest for node in nodes if node.role == "proof"}
-            proof = inclusion_proof(build_nodes(leaves), index, size=size)
-            assert given == {sibling.hex() for sibling in proof}
-            assert nodes[0].digest == frontier.tree().root.hex()
-            (entry,) = [node for node in nodes if node.role == "entry"]
-            assert entry.digest == leaves[index].hex()
-
-    def test_no_two_boxes_stand_in_one_place(self) -> None:
-        nodes = list(
-            values.build_tree([leaf_hash(bytes([i])) for i in range(77)], 70).walk()
-        )
-        assert len({(node.x, node.depth) for node in nodes}) == len(nodes)
-        closed = [node for node in nodes if not node.children]
-        assert [node.x for node in closed] == list(range(len(closed)))
-        assert sum(node.stop - node.start for node in closed) == 77
-
-    def test_it_is_the_receipts(self, run: Run) -> None:
-        receipt = Receipt.from_json((run.folder / RECEIPT).read_bytes())
-        nodes = list(run.result.tree.walk())
-        assert run.result.tree.digest == receipt.head.root
-        assert {n.digest for n in nodes if n.role == "proof"} == set(receipt.proof)
+        radius = run.result.batch.radius
+        require_same_radius(radius * (1.0 + 1e-9), radius)
+        for other in (None, radius * 1.001):
+            with pytest.raises(RuntimeError, match="of different models"):
+                require_same_radius(other, radius)
 
 
 class TestPublicFiles:
@@ -316,8 +273,8 @@ class TestPublicFiles:
         assert "removed or moved (1)" in short.says
         other = check_export((run.folder / ALTERED_EXPORT).read_bytes(), pem)
         assert "has a different root" in other.says
-        said = [copy.says for copy in run.result.tampered]
-        assert said == [receipt.says, short.says, other.says]
+        found = [copy.says for copy in run.result.tampered]
+        assert found == [receipt.says, short.says, other.says]
 
     @pytest.mark.parametrize(
         "names", [(TAMPERED_RECEIPT, RECEIPT), (ALTERED_EXPORT, EXPORT)]
@@ -334,76 +291,41 @@ class TestPublicFiles:
         assert json.loads(gone)["kind"] == "request completed"
 
     def test_receipt_that_does_not_stand_is_not_counted(
-        self, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, run: Run, tmp_path: Path
     ) -> None:
+        receipts = [(run.folder / RECEIPT).read_text()]
+        assert count_valid(receipts, (run.folder / "public.pem").read_text()) == 1
         other = open_signing_key(tmp_path / "other.pem").public.to_pem()
-        with Registry.open(run.folder / "registry") as registry:
-            request = Receipt.from_json((run.folder / RECEIPT).read_bytes()).entry
-            assert demo_run.count_receipts(registry, [request.request]) == 1
-            monkeypatch.setattr(registry.keys, "public_pem", lambda: other)
-            assert demo_run.count_receipts(registry, [request.request]) == 0
+        assert count_valid(receipts, other) == 0
 
 
 class TestPage:
     def test_is_whole_and_fetches_nothing(self, run: Run) -> None:
         reader = read(run.html)
-        assert reader.tags["script"] == reader.tags["link"] == reader.tags["img"] == 0
-        assert all(target.startswith("#") for target in reader.references)
-        assert not re.search(r"https?:|//|@import|url\((?!#)", run.html)
-        assert len(set(reader.ids)) == len(reader.ids)
-        assert {target[1:] for target in reader.references} <= set(reader.ids)
-
-    def test_has_every_plot(self, run: Run) -> None:
-        reader = read(run.html)
-        assert reader.tags["svg"] == reader.tags["figcaption"] == len(PLOTS)
-        captions = {one for one in reader.ids if one.endswith("-caption")}
-        assert captions == {f"{name}-caption" for name in PLOTS}
+        assert reader.tags["script"] == reader.tags["link"] == 0
+        assert reader.tags["img"] == reader.tags["figcaption"] == 2
+        assert all(one.startswith("data:image/svg") for one in reader.references)
+        bare = re.sub(r"data:image/svg\+xml;base64,[\w+/=]+", "", run.html)
+        assert not re.search(r"https?:|//|@import|url\(", bare)
         assert NO_PLOTS not in reader.text
 
     def test_says_what_was_measured(self, run: Run) -> None:
         text, result = read(run.html).text, run.result
-        times, last = result.timings, result.batch
+        headings = ("Retraining", "Accuracy", "Rows read", "Time", "Budget", "People")
         sentences = [
-            values.describe_distances(result),
-            values.describe_accuracy(result),
-            values.describe_first_look(result.requests),
-            result.receipt.says,
+            one[1:] for heading, one in summarise(result) if heading in headings
         ]
-        sentences += [words[1:] for words in values.describe_times(result)]
-        sentences += [copy.says for copy in result.tampered]
+        sentences += [copy.says for copy in (result.receipt, *result.tampered)]
         sentences += [*result.receipt.not_covered, *result.certificate.assumptions]
-        figures = [f"{step.distance:.2g}" for step in sample_steps(result.answers)]
-        figures += [f"{step.radius:.2g}" for step in sample_steps(result.answers)]
-        figures += [
-            values.format_percent(step.accuracy)
-            for step in sample_steps(result.answers)
-        ]
-        figures += [
-            values.format_milliseconds(stage.stop - stage.start)
-            for stage in result.timeline
-        ]
-        figures += [
-            values.format_ratio(times.alone, times.retraining),
-            values.format_percent(last.accuracy),
-        ]
+        figures = [format_time(seconds) for seconds in result.times.values()]
+        for step in (result.steps[0], result.batch):
+            figures += [f"{step.distance:.2g}", f"{step.radius:.2g}"]
+            figures += [f"{step.accuracy:.1%}", f"{step.retrained_accuracy:.1%}"]
         for part in [*sentences, *figures]:
             assert part in text, part
 
-    def test_plots_show_what_was_measured(self, run: Run) -> None:
-        reader = read(draw_plots(run.result)["timeline"])
-        for stage in run.result.timeline:
-            assert stage.name in reader.text
-            assert values.format_milliseconds(stage.stop - stage.start) in reader.text
-        tree = read(draw_plots(run.result)["tree"]).text
-        for node in run.result.tree.walk():
-            assert node.digest[:4] in tree
-        times = run.result.timings
-        bars = read(draw_plots(run.result)["times"]).text
-        for seconds in (times.alone, times.in_batch, times.removal, times.retraining):
-            assert values.format_milliseconds(seconds) in bars
-
     def test_names_nobody_and_gives_no_secret_away(self, run: Run) -> None:
-        shown = run.html + listed(run.result) + "".join(text for _, text in run.said)
+        shown = run.html + listed(run.result) + str(summarise(run.result))
         assert not [one for one in load_patients().ids if one in shown]
         assert "patient-" not in shown
         with Registry.open(run.folder / "registry") as registry:
@@ -417,21 +339,24 @@ class TestPage:
 
     def test_noise_free_parameters_stay_out(self, run: Run) -> None:
         shown = run.html + listed(run.result)
-        replay = start_replay()
-        asking = load_patients().choose_requesters(OPTIONS.seed, N_GONE)
-        for held in (replay, replay.replay_removal(*asking)):
-            digits = [
-                repr(abs(float(one)))[:12] for one in held.model.answer.draft.theta
-            ]
+        patients = load_patients()
+        objective = Objective(Logistic(), L2(), ALPHA, intercept=True)
+        rows = objective.rows(patients.X, 2.0 * patients.y - 1.0)
+        before = PrivateModel.fit(objective, rows, budget=BUDGET)
+        gone = np.array(sorted(shuffle(f"asks {SEED}", len(patients.ids))[:N_GONE]))
+        after = before.forget(
+            rows.take(gone),
+            remaining=partial(rows.without, gone),
+            n_subjects=N_GONE,
+        )
+        for held in (before, after):
+            digits = [repr(abs(float(one)))[:12] for one in held.answer.draft.theta]
             assert not [one for one in digits if one in shown]
 
     def test_follows_light_dark_and_print(self, run: Run) -> None:
         assert "prefers-color-scheme: dark" in run.html
         assert "@media print" in run.html
         assert 'name="viewport"' in run.html
-        assert not [colour for colour in COLOURS if colour in run.html]
-        drawn = "".join(draw_plots(run.result).values())
-        assert not re.findall(r"#[0-9a-f]{6}\b", drawn)
 
     def test_equal_results_are_drawn_equally(self, run: Run) -> None:
         assert draw_plots(run.result) == draw_plots(run.result)
@@ -443,12 +368,12 @@ class TestPage:
         assert draw_plots(run.result) == {}
         bare = read(render_page(run.result, {}))
         assert NO_PLOTS in bare.text
-        assert bare.tags["svg"] == bare.tags["figure"] == 0
+        assert bare.tags["img"] == bare.tags["figure"] == 0
         assert bare.tags["table"] == read(run.html).tags["table"] > 0
 
     def test_escapes_what_it_is_given(self, run: Run) -> None:
-        machine = replace(run.result.machine, processor="<b>fast</b> & cheap")
-        html = render_page(replace(run.result, machine=machine), {})
+        receipt = replace(run.result.receipt, says="<b>fast</b> & cheap")
+        html = render_page(replace(run.result, receipt=receipt), {})
         assert "&lt;b&gt;fast&lt;/b&gt; &amp; cheap" in html
 
 
@@ -469,10 +394,8 @@ class TestCommand:
     def test_json_is_all_that_is_printed(self, run: Run, tmp_path: Path) -> None:
         done = call("demo", "--out", tmp_path, "--json")
         assert (done.code, done.err) == (DONE, "")
-        assert done.json == {
-            "report": str(tmp_path / "report.html"),
-            **run.result.to_json(),
-        }
+        report = {"report": str(tmp_path / "report.html")}
+        assert done.json == report | json.loads(listed(run.result))
 
     def test_broken_promise_has_an_exit_code(
         self, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -513,8 +436,6 @@ def test_lines_are_wrapped_beside_their_headings() -> None:
     assert first.startswith("Heading     word")
     assert rest
     assert all(line.startswith(" " * HEADING_WIDTH + "word") for line in rest)
-    for text in ("It is valid. And more.", "It is valid."):
-        assert values.cut_to_first_sentence(text) == "It is valid"
 
 
 def test_page_documents_every_option() -> None:

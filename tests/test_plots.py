@@ -139,6 +139,10 @@ class Demo:
     def requests(self) -> tuple[Step, ...]:
         return self.steps[1:]
 
+    @property
+    def answers(self) -> tuple[Step, ...]:
+        return (*self.steps, self.batch)
+
 
 @pytest.mark.parametrize("n_people", [2, 3, 150])
 def test_axes_of_the_demo(n_people: int) -> None:

@@ -44,9 +44,8 @@ def demo(
     It exits with 6 if anything did not come out as promised.
     """
     from ..demo.page import draw_plots, render_page
-    from ..demo.run import DemoOptions, DemoOutput, run_demo
+    from ..demo.run import run_demo, summarise
 
-    said: list[tuple[str, str]] = []
     if out is None:
         folder = Path(mkdtemp(prefix="expunge-demo-"))
     elif out.is_file() or (out.is_dir() and any(out.iterdir())):
@@ -57,11 +56,10 @@ def demo(
     else:
         folder = out
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    output = DemoOutput(lambda *line: said.append(line), show_progress)
-    result = run_demo(folder, DemoOptions(seed), output=output)
+    result = run_demo(folder, show_progress, seed=seed)
     report = folder / REPORT
     report.write_text(render_page(result, draw_plots(result)), encoding="utf-8")
-    said.append(("Report", str(report)))
+    said = [*summarise(result), ("Report", str(report))]
     key, tampered = folder / "public.pem", folder / "forged-receipt.json"
     text = [put_under(heading, line) for heading, line in said]
     # Not wrapped, so that it can be copied.

@@ -24,7 +24,7 @@ from ..promise.budget import Budget
 from ..registry import Registry, Request, context
 from ..rights import Identifier
 from ..rights.standing import Right
-from .checks import ROW_NORM, Patients, load_patients, shuffle
+from .run import ROW_NORM, Patients, load_patients, shuffle
 
 REGISTRY, COPY = "registry", "cancer.safetensors"
 FIRST, SECOND = "cancer", "screening"
