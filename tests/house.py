@@ -62,6 +62,7 @@ INSIDERS: Mapping[str, tuple[str, ...]] = {
     "tests/test_deliveries.py": ("delivery", "web_address"),
     "tests/test_lake_rewrite.py": ("lake",),
     "tests/test_listing.py": ("listing", "storage"),
+    "tests/test_log.py": ("log", "storage"),
     "tests/test_look_ups.py": ("storage",),
     "tests/test_outbound_policy.py": ("web_address",),
     "tests/test_registry_sparse.py": ("loaded_model",),

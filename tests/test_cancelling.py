@@ -11,7 +11,12 @@ from threading import Barrier, Thread
 import pytest
 
 from expunge import LinearRegression
-from expunge.exceptions import InvalidInput, NeedsRestore, UnknownRequest
+from expunge.exceptions import (
+    InvalidInput,
+    NeedsRestore,
+    RequestConflict,
+    UnknownRequest,
+)
 from expunge.ledger import RequestExtended
 from expunge.registry import NewRows, Registry, Request
 from tests.registries import (
@@ -296,13 +301,14 @@ class TestKilled:
             assert not where(restored, TAKEN_BACK)
             require_consistent(restored)
 
-    def test_asked_again_it_is_cancelled_once(self, registry: Registry) -> None:
+    def test_asked_again_it_is_told_as_cancelled(self, registry: Registry) -> None:
         asked = Request((TAKEN_BACK,))
         registry.requests.accept([asked])
         with crash_with_a_line_in_the_journal_alone():
             registry.requests.cancel(asked.request)
         assert stages_of(registry, asked) == ["accepted"]
-        registry.requests.cancel(asked.request)
+        with pytest.raises(RequestConflict, match="is cancelled"):
+            registry.requests.cancel(asked.request)
         registry.requests.apply()
         assert stages_of(registry, asked) == ["cancelled"]
         assert where(registry, TAKEN_BACK) == IN_USE

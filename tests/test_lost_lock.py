@@ -99,7 +99,7 @@ class TestOvertaken:
 
         with (
             Registry.open(folder) as second,
-            before("locking the journal for a statement", second_works),
+            before("stating", second_works),
         ):
             with pytest.raises((Busy, StoreFailed)):
                 registry.forget(["person 2"], ONE)

@@ -14,6 +14,7 @@ from expunge.exceptions import (
     ExpungeError,
     InvalidInput,
     NeedsRestore,
+    RequestConflict,
     ScheduleExhausted,
 )
 from expunge.ledger import UnusableKey, check_receipt
@@ -86,13 +87,17 @@ class TestRequestsThatOnlyTheJournalHas:
             assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
             require_consistent(registry)
 
-    def test_and_whose_id_was_used_again(self, folder: Path, backup: Path) -> None:
+    def test_and_whose_id_is_used_again(self, folder: Path, backup: Path) -> None:
+        """It is taken in before anybody else can write, and counts."""
         self.half_accept(folder, Request(("person 2",), ONE))
         with Registry.open(folder) as registry:
-            registry.forget(["person 3"], ONE)
+            with pytest.raises(RequestConflict, match="asked for something else"):
+                registry.forget(["person 3"], ONE)
+            registry.requests.apply()
         lose_database(folder)
         with Registry.restore(folder, backup) as registry:
-            assert registry.requests.find_models(["person 3"]) == {"person 3": ()}
+            held = registry.requests.find_models(["person 2", "person 3"])
+            assert held == {"person 2": (), "person 3": ("all", "half")}
             require_consistent(registry)
 
     def test_while_another_process_writes_the_ledger(
@@ -198,7 +203,7 @@ class TestRestoring:
     ) -> None:
         """It has the model, and its ledger does not say so yet."""
         with Registry.open(folder) as registry:
-            with crash_at("writing lines of the journal", after=late):
+            with crash_at("writing the journal", after=late):
                 registry.models.refit("half", estimator(), **by_name(REST))
         take_backup(folder)
         with Registry.open(folder) as registry:

@@ -44,7 +44,7 @@ Y = np.arange(N) % 2
 
 
 POINTS = (
-    "writing lines of the journal",
+    "writing the journal",
     "writing to the database",
     "erasing",
     "destroying keys in the vault",

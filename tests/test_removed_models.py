@@ -222,7 +222,7 @@ class TestBackups:
                 registry.status()
         # With its keys, the journal alone knows.
         shutil.copy(tmp_path / "backup/keys/vault.json", folder / "keys/vault.json")
-        with pytest.raises(NeedsRestore, match=r"removals of models \(1\)"):
+        with pytest.raises(NeedsRestore, match="put back from a backup"):
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:
             require_removed(registry, folder)

@@ -2,7 +2,6 @@
 """Spellings: one person has one normal form, and a near miss is shown to operators."""
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from expunge.registry import ForgottenInData, Registry, Request
 from expunge.rights import Identifier
 from expunge.rights.identifiers import loosest
 from tests.registries import (
-    SpellingUnchecked,
     data,
-    drop_looser_forms,
     estimator,
     folder_of,
     tag_counts,
@@ -231,18 +228,6 @@ class TestFits:
             exact.add("all", X[:1], y[:1], subjects=["customer 9"])
         assert caught.value.n_near == 0
         exact.add("all", X[:1], y[:1], subjects=["CUSTOMER 9"])
-
-    def test_people_from_before_are_named_as_unchecked(
-        self, exact: Registry, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        X, y, _ = data()
-        exact.forget(["customer 9"])
-        drop_looser_forms(monkeypatch)
-        with pytest.warns(SpellingUnchecked, match="1 requests were answered before"):
-            exact.add("all", X[:1], y[:1], subjects=["CUSTOMER 9"])
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            exact.add("all", X[:1], y[:1], subjects=["CUSTOMER 9"], exact=True)
 
     def test_tags_are_worth_nothing_without_their_key(self, exact: Registry) -> None:
         folder, (key,) = folder_of(exact), tag_keys_of(exact)

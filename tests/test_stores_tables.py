@@ -38,8 +38,7 @@ from expunge.registry.storage import (
     requests_table,
     tables,
 )
-from expunge.registry.storage.engine import Collision, together, write_exactly
-from expunge.registry.storage.marks import Mark
+from expunge.registry.storage.engine import Collision, write_exactly
 from expunge.registry.storage.requests_table import Answered
 from expunge.registry.storage.tables import write_metadata
 from expunge.registry.storage.vault import KEY_BYTES
@@ -47,7 +46,7 @@ from tests.registries import set_schema
 from tests.stores import rows_in, store_at
 
 
-class TestTogether:
+class TestWrites:
     NEW = insert(tables.metadata)
     CHANGE = update(tables.metadata).where(tables.metadata.c.name == bindparam("of"))
 
@@ -61,7 +60,7 @@ class TestTogether:
         rows = [{"of": name, "value": "2"} for name in changed]
         for n in (len(rows) + 1, len(rows)):
             expected = raises(Busy) if n > len(rows) else nullcontext()
-            with expected, store.write() as connection, together(connection):
+            with expected, store.write() as connection:
                 for name in "abc":
                     connection.execute(self.NEW, {"name": name, "value": "1"})
                 write_exactly(connection, self.CHANGE, rows=rows, n=n, refusal=Busy())
@@ -69,17 +68,10 @@ class TestTogether:
             assert self.names(store) == ([] if n > len(rows) else [*"abcd"])
 
     def test_collisions_are_told_as_such(self, store: Store) -> None:
-        with raises(Collision), store.write() as connection, together(connection):
+        with raises(Collision), store.write() as connection:
             for name in "aab":
                 connection.execute(self.NEW, {"name": name, "value": "1"})
         assert self.names(store) == []
-
-    def test_marks_only_move_on(self, store: Store) -> None:
-        for end in (7, 5, 9):
-            with store.write() as connection:
-                tables.write_mark(connection, Mark(0, end, "00" * 32))
-        with store.read() as connection:
-            assert tables.read_mark(connection).end == 9
 
 
 class TestPeople:

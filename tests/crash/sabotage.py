@@ -6,7 +6,7 @@ Each is a mistake that somebody could make, in the process of a client alone.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,11 +18,10 @@ from expunge.registry import (
     happenings,
     opening,
     requests,
-    statements,
 )
+from expunge.registry import context as registry_context
 from expunge.registry.answering import (
     accepting,
-    cancelling,
     completion,
     pending_rows,
     settling,
@@ -32,16 +31,13 @@ from expunge.registry.answering.changes import AnyChange
 from expunge.registry.context import Context
 from expunge.registry.deliveries import RegistryDeliveries
 from expunge.registry.delivery import Queued
-from expunge.registry.recovery import replay as recovery
-from expunge.registry.recovery import restore
+from expunge.registry.log import BEGINNING, Content, Log, Mark, Position
+from expunge.registry.recovery import new_log, restore
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import (
     Checkpoints,
-    Journal,
     requests_table,
 )
-from expunge.registry.storage.journal import ReadKnown
-from expunge.registry.storage.marks import BEGINNING, Mark
 from expunge.registry.storage.requests_table import Answered
 from expunge.registry.window import Window
 from expunge.rights import standing
@@ -80,7 +76,7 @@ def complete_in_two_transactions(line: Line) -> None:
             with context.store.write() as connection:
                 write(connection, late)
 
-    real = statements.write_statement
+    real = registry_context.write_statement
     put(completion, "write_statement", write_statement)
 
 
@@ -133,35 +129,39 @@ def never_flush(line: Line) -> None:
 
 def trust_the_journal(line: Line) -> None:
     """Do not hold the journal against the marks that others keep of it."""
-    put(Journal, "_compare", lambda self, file, marks: None)
-    put(Journal, "_require_none", lambda self, end: None)
+
+    def compare(self: Log, descriptor: int, marks: Collection[Mark]) -> Any:
+        return real(self, descriptor, {BEGINNING._replace(number=self.read_number())})
+
+    real = Log._compare
+    put(Log, "_compare", compare)
+    put(Log, "_require_none", lambda self, *marks: None)
 
 
 def write_to_any_journal(line: Line) -> None:
     """Compare the journal with what this process saw of it, and with nothing else."""
 
-    @contextmanager
-    def open_alone(self: Journal, read_known: ReadKnown) -> Iterator[int]:
-        put(Journal, "read_mark_file", lambda self: BEGINNING)
+    def missing(self: Log, descriptor: int, before: Position, **options: Any) -> Any:
+        put(Log, "read_mark_file", lambda self: BEGINNING)
         try:
-            with real(self, lambda: Mark(self.read_epoch(), 0, BEGINNING.digest)) as it:
-                yield it
+            seen = before._replace(mark=self._seen.mark)
+            return real(self, descriptor, seen, **options)
         finally:
-            put(Journal, "read_mark_file", mark_file)
+            put(Log, "read_mark_file", mark_file)
 
-    real, mark_file = Journal._open_alone, Journal.read_mark_file
-    put(Journal, "_open_alone", open_alone)
+    real, mark_file = Log._missing, Log.read_mark_file
+    put(Log, "_missing", missing)
 
 
 def compare_lengths(line: Line) -> None:
     """Take the database with the longer journal for the newer, rebuilt or not."""
 
     def require(context: Context, known: Mark) -> None:
-        newest = context.journal.read_mark_file()
+        newest = context.log.read_mark_file()
         if newest.end > known.end:
             raise NeedsRestore("the journal was longer")
 
-    put(recovery, "_require_newest_database", require)
+    put(new_log, "_require_newest_database", require)
 
 
 def charge_who_forgets(line: Line) -> None:
@@ -182,18 +182,19 @@ def leave_drafts(line: Line) -> None:
 
 def restore_everybody(line: Line) -> None:
     """Put a backup back as it was, and forget nobody again."""
-    put(restore, "_find_returned", lambda connection, missing: {})
+    put(restore, "_find_returned", lambda context, accepted, *, statements: {})
 
 
 def cancel_without_the_journal(line: Line) -> None:
     """Say in the database alone that a request was cancelled."""
 
-    def append_line(context: Context, connection: Any, *, line: Any) -> None:
-        if "cancelled" not in line:
-            real(context, connection, line=line)
+    @contextmanager
+    def record(self: Log, line: Content, **options: Any) -> Iterator[Any]:
+        with real(self, {} if "cancelled" in line else line, **options) as connection:
+            yield connection
 
-    real = statements.append_line
-    put(cancelling, "append_line", append_line)
+    real = Log.record
+    put(Log, "record", record)
 
 
 def erase_what_is_restricted(line: Line) -> None:

@@ -12,11 +12,13 @@ from sqlalchemy import delete, select, text, update
 
 from expunge.registry import Registry
 from expunge.registry.answering import changes
-from expunge.registry.context import Context
+from expunge.registry.context import Context, Paths
+from expunge.registry.log import encode_line, read_position
 from expunge.registry.recovery import restore
-from expunge.registry.storage import Journal, tables
+from expunge.registry.storage import tables
 from expunge.registry.storage.tables import SCHEMA, write_metadata
 
+from .inside import inside
 from .stored import tags_of
 
 _SEALED = {
@@ -141,7 +143,7 @@ def overlooked_request(registry: Registry, request: str) -> Iterator[None]:
 def empty_releases(registry: Registry, model: str) -> None:
     """Take the content of a model's releases, as a restore does beyond a budget."""
     found, table = registry._context, tables.releases
-    with found.hold_lock(1.0), found.write_in_turn() as connection:
+    with found.hold_lock(1.0), found.log.batch() as connection:
         emptied = update(table).where(table.c.model == model).values(content=None)
         connection.execute(emptied)
 
@@ -165,37 +167,25 @@ def break_model(
     patch.setattr(changes, "change_model", change_model)
 
 
-def drop_looser_forms(patch: pytest.MonkeyPatch) -> None:
-    """Let journals be of a time that knew no looser forms of ids."""
-    read = Journal.read
-
-    def read_old(self: Journal, start: int) -> Any:
-        for place, line in read(self, start):
-            for one in line.get("accepted", ()):
-                one.pop("near")
-            yield place, line
-
-    patch.setattr(Journal, "read", read_old)
-
-
 def rename_in_journal(folder: Path, request: str, name: str) -> None:
     """Write a new journal, whose acceptances call a request by another name."""
-    journal = Journal(folder / "journal", folder / "journal.mark")
-    lines = [line for _, line in journal.read(0)]
-    for path in (journal.path, journal.mark_path):
-        path.unlink()
+    paths = Paths(folder)
+    with inside(folder) as found:
+        lines = [line for _, line in found.log.read()]
     for line in lines:
         for one in line.get("accepted", ()):
             one["id"] = one["id"].replace(request, name)
-        journal.append([line])
+    paths.journal_mark.unlink()
+    paths.journal.write_bytes(b"".join(map(encode_line, lines)))
 
 
 @contextmanager
 def marked_like(registry: Registry) -> Iterator[None]:
     """Let restores find in every database how long the journal of a registry is."""
-    mark = registry._context.journal.append([])
+    with registry._context.store.read() as connection:
+        known = read_position(connection)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restore, "read_mark", lambda connection: mark)
+        patch.setattr(restore, "read_position", lambda connection: known)
         yield
 
 

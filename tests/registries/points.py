@@ -14,7 +14,7 @@ import pytest
 
 from expunge.files import export
 from expunge.private_model.model import PrivateModel
-from expunge.registry import aliases, keys, models, requests, statements
+from expunge.registry import aliases, keys, log, models, requests
 from expunge.registry.access import RegistryAccess
 from expunge.registry.answering import (
     accepting,
@@ -26,16 +26,15 @@ from expunge.registry.answering import (
     worker,
 )
 from expunge.registry.context import Context
+from expunge.registry.log import STATEMENT, Content, Log
 from expunge.registry.models import RegistryModels
-from expunge.registry.recovery import backup, replay, restore
+from expunge.registry.recovery import backup, new_log, restore
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import (
     Checkpoints,
-    Journal,
     Store,
     Vault,
     engine,
-    journal,
     lock,
     releases_table,
     requests_table,
@@ -57,13 +56,11 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "sealing new rows": ((accepting, "seal_new_rows"),),
     "making a key": ((Vault, "create_keys"),),
     "writing what was accepted": ((accepting, "_write_new"),),
-    "writing the journal": ((Journal, "append"),),
-    "writing lines of the journal": ((Journal, "_write"),),
-    "committing a line of the journal": ((statements, "write_mark"),),
+    "writing the journal": ((Log, "_append"),),
     "beginning a transaction": ((engine, "_begin"),),
     # Applying.
     "waiting for the lock": ((lock, "sleep"),),
-    "catching up": ((worker, "replay_journal"),),
+    "catching up": ((Log, "catch_up"),),
     "tidying keys": ((worker, "tidy_keys"),),
     "finishing": ((worker, "finish_committed"),),
     "settling": ((worker, "_settle_waiting"),),
@@ -88,7 +85,6 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     ),
     "preparing a statement": ((completion, "_make_statement"),),
     "stating": ((completion, "write_statement"),),
-    "locking the journal for a statement": ((Journal, "lock_for_statement"),),
     # What users call.
     "sending requests": ((RegistryRequests, "accept"),),
     "applying requests": ((RegistryRequests, "apply"),),
@@ -115,8 +111,8 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "replacing the database": ((restore, "replace_database"),),
     "destroying the copy of a backup": ((backup, "destroy"),),
     "bringing a backup up": ((restore, "_write_continuation"),),
-    "finding lines for a new journal": ((replay, "_missing_lines"),),
-    "placing a new journal": ((journal, "sync_folder"),),
+    "finding lines for a new journal": ((new_log, "_complete"),),
+    "placing a new journal": ((log, "sync_folder"),),
 }
 
 
@@ -279,19 +275,20 @@ def crash_with_a_statement_in_the_journal_alone() -> Iterator[None]:
     """Do what must crash when the journal has a statement, and the database has not."""
 
     def wrapper(real: Function) -> Function:
-        def state_alone(context: Context, statement: statements.Statement) -> None:
-            context.journal.append([statement.to_line()])
-            raise Crash
+        def append(log: Log, descriptor: int, line: Content, **options: Any) -> None:
+            real(log, descriptor, line, **options)
+            if STATEMENT in line:
+                raise Crash
 
-        return state_alone
+        return append
 
-    with pytest.raises(Crash), _wrapped("stating", wrapper):
+    with pytest.raises(Crash), _wrapped("writing the journal", wrapper):
         yield
 
 
 def crash_with_a_line_in_the_journal_alone() -> AbstractContextManager[None]:
     """Do what must crash when the journal has a line, and the database has not."""
-    return crash_at("committing a line of the journal")
+    return crash_at("writing the journal", after=True)
 
 
 @contextmanager

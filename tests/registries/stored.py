@@ -19,7 +19,8 @@ from expunge.registry.answering.pending_rows import MARK, seal_new_rows
 from expunge.registry.context import Context, Paths
 from expunge.registry.keys import read_tag_keys
 from expunge.registry.loaded_model import load_rows, split_parts
-from expunge.registry.statements import find_unnamed
+from expunge.registry.log import read_position
+from expunge.registry.recovery.new_log import find_unnamed
 from expunge.registry.storage import (
     Checkpoints,
     Vault,
@@ -78,7 +79,7 @@ def private_models_in(folder: Path) -> dict[str, PrivateModel]:
 
 def journal_of(registry: Registry) -> list[dict[str, Any]]:
     """Return the lines of the journal."""
-    return [line for _, line in registry._context.journal.read(0)]
+    return [line for _, line in registry._context.log.read()]
 
 
 def accepted_in_journal(registry: Registry) -> set[str]:
@@ -100,8 +101,8 @@ def unnamed_in_journal(registry: Registry) -> set[str]:
 def knows_its_journal(registry: Registry) -> bool:
     """Return whether the database has a mark after the last line of the journal."""
     with registry._context.store.read() as connection:
-        mark = tables.read_mark(connection)
-    return mark.end == registry._context.paths.journal.stat().st_size
+        known = read_position(connection).mark
+    return known.end == registry._context.paths.journal.stat().st_size
 
 
 # Rows: where they are.

@@ -7,34 +7,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, event, text, update
 
 from expunge.registry import Registry, context, lake, models
 from expunge.registry.answering import worker
 from expunge.registry.answering.changes import Move, change_model, read_moves
 from expunge.registry.answering.returning import (
     JournalIncomplete,
-    SpellingUnchecked,
     require_nobody_returns,
 )
 from expunge.registry.context import Paths
-from expunge.registry.recovery import replay
+from expunge.registry.log import Log, Position, read_position
 from expunge.registry.storage import (
-    Journal,
     engine,
     people_table,
     releases_table,
     requests_table,
 )
 from expunge.registry.storage.lock import ADVISORY
-from expunge.registry.storage.tables import TURN, write_metadata
+from expunge.registry.storage.tables import log as log_table
 
 from .inside import Place, inside
 from .points import wrap
 
 _ALL_PAGES = 1_073_741_823
 
-__all__ = ["JournalIncomplete", "SpellingUnchecked"]
+__all__ = ["JournalIncomplete"]
 
 _END_LOCK = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
@@ -64,7 +62,7 @@ def working(registry: Registry, wait: float = 5.0) -> AbstractContextManager[obj
 
 def work_without_lock(registry: Registry) -> None:
     """Apply what waits, as a process does that believes it holds the lock."""
-    with registry._context.take_turns():
+    with registry._context.take_turn():
         worker.apply_waiting(
             registry._context, 5.0, on_progress=lambda done, total: None
         )
@@ -80,7 +78,7 @@ def apply_and_stop(registry: Registry) -> None:
 def catch_up(registry: Registry) -> None:
     """Take into the database what only the journal has."""
     with working(registry):
-        replay.replay_journal(registry._context)
+        registry._context.log.catch_up()
 
 
 def prepare_change(
@@ -146,24 +144,22 @@ def delete_lock(folder: Path) -> bool:
 
 @contextmanager
 def without_fences() -> Iterator[None]:
-    """Let a worker go on, in the store and in the journal, though it was overtaken."""
-    real = Journal.lock_for_statement
+    """Let a worker go on, whatever the turn is, though it was overtaken."""
 
-    def take_turn(connection: Connection, before: str, *, after: str) -> None:
-        write_metadata(connection, TURN, value=after)
+    def require_own(self: Log, known: Position) -> None:
+        self.turn = known.turn
+
+    def take_turn(self: Log, connection: Connection, turn: str) -> None:
+        connection.execute(update(log_table).values(turn=turn))
 
     def write(connection: Connection, statement: Any, *, rows: Any, **_: Any) -> None:
         connection.execute(statement, rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(context, "take_turn", take_turn)
+        patch.setattr(Log, "_require_own", require_own)
+        patch.setattr(Log, "_take_turn", take_turn)
         for table in (requests_table, releases_table):
             patch.setattr(table, "write_exactly", write)
-        patch.setattr(
-            Journal,
-            "lock_for_statement",
-            lambda self, since, known: real(self, self._end),
-        )
         patch.setattr(context.Context, "_was_overtaken", lambda self: False)
         yield
 
@@ -216,7 +212,8 @@ def writing(at: Place) -> Iterator[None]:
 @contextmanager
 def writing_in_turn(registry: Registry) -> Iterator[None]:
     """Keep a transaction of a worker open."""
-    with registry._context.write_in_turn():
+    with registry._context.log.batch() as connection:
+        read_position(connection, lock=True)  # which on SQLite nobody else can now
         yield
 
 

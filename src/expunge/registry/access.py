@@ -30,7 +30,6 @@ from .answering.worker import recover
 from .clock import read_clock
 from .context import WAIT, Context, next_entry_time, now, read_ledger
 from .recovery.losses import ISSUED
-from .statements import append_line
 from .storage import access_table
 from .storage.access_table import SESSION, TOKEN
 from .storage.engine import Collision
@@ -173,13 +172,11 @@ class RegistryAccess:
             "expires": token.expires,
             "hash": _hash(secret),
         }
-        with self._context.store.write() as connection:
+        note = {ISSUED: {"token": token.id}} if kind == TOKEN else {}
+        with self._context.log.record(note) as connection:
             if read_clock(connection).is_believed:
                 access_table.delete_expired(connection, token.created)
             access_table.insert_token(connection, line)
-            if kind == TOKEN:
-                issued = {"token": token.id}
-                append_line(self._context, connection, line={ISSUED: issued})
         return token, secret
 
     def find(self, secret: str) -> Token | None:
@@ -202,8 +199,9 @@ class RegistryAccess:
         The journal knows of tokens that were revoked: a backup from before does not
         bring them back.
         """
-        context, said = self._context, {"token": token}
-        with context.store.write() as connection:
+        said: dict[str, Any] = {"token": token}
+        line: dict[str, Any] = {}
+        with self._context.log.record(line) as connection:
             found = access_table.read_token(connection, token)
             if found is None:
                 raise InvalidInput(
@@ -212,7 +210,7 @@ class RegistryAccess:
                 )
             access_table.delete_token(connection, said)
             if found.kind == TOKEN:
-                append_line(context, connection, line={"revoked": said})
+                line["revoked"] = said
 
     def prolong(self, session: str, *, minutes: int) -> None:
         """Let a session, and no other token, expire so many minutes from now.

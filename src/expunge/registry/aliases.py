@@ -15,7 +15,7 @@ is erased, their aliases are deleted in the transaction that deletes their rows.
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from functools import cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -42,7 +42,6 @@ from .answering.worker import recover
 from .context import WAIT, Context
 from .keys import read_tag_keys, write_tag_key_ids
 from .recovery.losses import ALIASED, UNALIASED
-from .statements import append_line
 from .storage import aliases_table, people_table, releases_table, requests_table
 from .storage.aliases_table import AliasLine
 from .storage.aside_table import model_of
@@ -207,10 +206,11 @@ class RegistryAliases:
             recover(context, WAIT)
             keys = read_tag_keys(context.paths)
             tags = [tag for one in identifiers for tag in alias_tags(one, keys)]
-            with context.write_in_turn() as connection:
+            note: dict[str, Any] = {}
+            with context.log.record(note, in_turn=True) as connection:
                 n_removed = aliases_table.delete_aliases(connection, tags)
                 if n_removed:
-                    append_line(context, connection, line={UNALIASED: n_removed})
+                    note[UNALIASED] = n_removed
             context.store.erase_deleted(WAIT)
         return n_removed
 
@@ -257,15 +257,14 @@ def add_aliases(
         with context.store.read() as connection:
             absent = _select_absent(connection, single)
         # As short as can be: on SQLite nobody else can write meanwhile.
-        with context.write_in_turn() as connection:
+        note = {ALIASED: len(absent)} if absent else {}
+        with context.log.record(note, in_turn=True) as connection:
             write_tag_key_ids(connection, context.paths)  # a killed rotation did not
             used = _find_used_tags(connection, absent)
             for start in range(0, len(absent), STEP):
                 on_progress(len(pairs) + start, 2 * len(pairs))
                 lines = [_make_line(one, used) for one in absent[start : start + STEP]]
                 aliases_table.insert_aliases(connection, lines)
-            if absent:
-                append_line(context, connection, line={ALIASED: len(absent)})
     on_progress(2 * len(pairs), 2 * len(pairs))
     return AliasesAdded(len(absent), len(new) - len(absent), len(gone))
 

@@ -131,7 +131,5 @@ def confirm_clock(context: Context) -> ClockStatus:
 
 
 def _write_believed(context: Context, day: str, *, excused: str) -> None:
-    ledger = context.ledger
-    with context.write_in_turn() as connection:
+    with context.log.batch() as connection:
         write_metadata(connection, BELIEVED, value=f"{day} {excused}")
-    context.ledger = ledger  # which this does not touch

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Context: a registry's folder, settings and store, and who may work on them.
+"""Context: a registry's folder, settings, store and log, and who may work on them.
 
 The worker's lock keeps processes from working at once. It can be lost while its holder
-lives on, so each transaction of a worker also takes the next turn. A worker that finds
-that another process took its turn was overtaken: it writes nothing, and the caller gets
-Busy.
+lives on, so each transaction of a worker also takes the next turn (``log``). A worker
+that finds that another process took its turn was overtaken: it writes nothing, and the
+caller gets Busy.
 """
 
 import json
@@ -18,7 +18,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from time import time_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
@@ -28,12 +28,12 @@ from ..exceptions import ExpungeError, InvalidInput, NoRegistry, StoreFailed
 from ..ledger import Ledger
 from ..ledger.documents import day_of, midnight
 from ..ledger.keys import read_secret
-from ..promise.noise import SECRET_BYTES, random_bytes
 from ..rights.identifiers import SPELLING
 from ..rights.regimes import regime_named
+from .log import Log
+from .statements import Statement, apply_line
 from .storage import (
     Checkpoints,
-    Journal,
     Store,
     Vault,
     hold_worker_lock,
@@ -43,9 +43,9 @@ from .storage import (
     releases_table,
     sqlite_engine,
 )
-from .storage.engine import together, translate_errors
+from .storage.engine import translate_errors
 from .storage.people_table import PageKeys
-from .storage.tables import TURN, overtaken_error, read_metadata, take_turn
+from .storage.tables import overtaken_error
 
 # SciPy takes a while to import. Requests are accepted without it, and what needs it is
 # imported when the first model is loaded.
@@ -271,17 +271,6 @@ def _require_journal_link(paths: Paths) -> None:
         require_private(folder)
 
 
-class Reached(NamedTuple):
-    """Positions in a journal: up to where a store is seen to have what it says.
-
-    Of statements, which nobody may write twice, and of every line. Others may write a
-    request between two statements of one worker.
-    """
-
-    stated: int = 0
-    taken_in: int = 0
-
-
 @dataclass(slots=True, repr=False, eq=False)
 class Context(Private):
     """A registry's paths, settings and store.
@@ -290,25 +279,20 @@ class Context(Private):
     ----------
     paths, settings
         Where it is, and what was chosen when it was created.
-    store, checkpoints, journal
-        The database, the sealed private states, and the journal.
+    store, checkpoints, log
+        The database, the sealed private states, and the log.
     cache
         Models as last loaded; each is valid while its checkpoint is the current one.
-    turn, reached
-        While this process works: the turn it has taken, and up to where the store has
-        what the journal says.
     ledger
-        Where the ledger stands, as of this turn; None if the store must be asked.
+        Where the ledger stood when it was last looked at.
     """
 
     paths: Paths
     settings: Settings
     store: Store
     checkpoints: Checkpoints
-    journal: Journal
+    log: Log
     cache: "dict[str, LoadedModel]" = field(default_factory=dict)
-    turn: str = ""
-    reached: Reached = field(default_factory=Reached)
     ledger: Ledger | None = None
 
     @classmethod
@@ -319,12 +303,13 @@ class Context(Private):
             if settings.url is None
             else postgresql_engine(settings.url)
         )
+        store = Store(engine)
         return cls(
             paths,
             settings,
-            Store(engine),
+            store,
             Checkpoints(paths.checkpoints, Vault(paths.vault)),
-            Journal(paths.journal, paths.journal_mark),
+            Log(paths.journal, paths.journal_mark, store, apply=apply_line),
         )
 
     def close(self) -> None:
@@ -352,59 +337,24 @@ class Context(Private):
             if not locked:
                 yield False
                 return
-            with self.store.hold_session(), self.take_turns():
+            with self.store.hold_session(), self.take_turn():
                 yield True
 
     @contextmanager
-    def take_turns(self) -> Iterator[None]:
+    def take_turn(self) -> Iterator[None]:
         """Work, with the lock held; a failure after another took over becomes Busy."""
-        turn = self.current_turn()
-        if turn != self.turn:  # others worked since
-            self.turn, self.ledger = turn, None
+        self.log.begin_turn()
         try:
             yield
         except Exception as error:
-            self.ledger = None
             if self._was_overtaken():
                 raise overtaken_error() from error
             raise
 
-    @contextmanager
-    def write_in_turn(
-        self, *writes: Callable[[Connection], None]
-    ) -> Iterator[Connection]:
-        """Give the worker a transaction; refuse a worker that was overtaken.
-
-        ``writes`` are called first and sent together with the turn: nothing in them may
-        read from the store. A caller who knows what became of the ledger may note it.
-        """
-        self.ledger = None
-        turn = random_bytes(SECRET_BYTES).hex()
-        with self.store.write() as connection:
-            if not self.turn:
-                take_turn(connection, "", after=turn)
-            with together(connection):
-                if self.turn:
-                    take_turn(connection, self.turn, after=turn)
-                for write in writes:
-                    write(connection)
-            yield connection
-        self.turn = turn
-
-    def require_turn(self) -> None:
-        """Refuse to go on if another process took over."""
-        if self.current_turn() != self.turn:
-            raise overtaken_error()
-
-    def current_turn(self) -> str:
-        """Return the turn in the store; it changes each time that a worker writes."""
-        with self.store.read(snapshot=False) as connection:
-            return read_metadata(connection, TURN)
-
     def _was_overtaken(self) -> bool:
         for _ in range(2):  # if the session had ended, the second time it is another
             with suppress(ExpungeError):
-                return self.current_turn() != self.turn
+                return self.log.current_turn() != self.log.turn
         return False
 
     def load_model(self, name: str) -> "LoadedModel":
@@ -450,10 +400,27 @@ class Context(Private):
 
 
 def read_ledger(context: Context, connection: Connection) -> Ledger:
-    """Return where the ledger stands; the worker's next turn makes sure of it."""
-    if context.ledger is None:
+    """Return where the ledger stands; entries are never changed, so its size tells."""
+    size = ledger_table.count_entries(connection)
+    if context.ledger is None or context.ledger.size != size:
         context.ledger = ledger_table.read_ledger(connection)
     return context.ledger
+
+
+def write_statement(
+    context: Context,
+    statement: Statement,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Write a statement to the log and to the store, in one transaction.
+
+    ``check`` may refuse at the last moment, when nobody else can write.
+    """
+    line = statement.to_line()
+    with context.log.record(line, in_turn=True, by=statement.write_line):
+        check()
+    context.ledger = statement.batch.ledger
 
 
 @contextmanager

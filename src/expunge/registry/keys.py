@@ -13,7 +13,6 @@ which key signs. What a crash leaves undone around it, keys that never came into
 or no longer are, and public keys not yet listed, is tidied up by the next worker.
 """
 
-from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -32,15 +31,14 @@ from ..ledger import (
 )
 from ..ledger.documents import day_of
 from ..ledger.keys import read_or_create_secret
-from .context import Context, Paths, next_entry_time
-from .statements import Statement, write_statement
+from .context import Context, Paths, next_entry_time, write_statement
+from .statements import Statement
 from .storage import ledger_table
 from .storage.engine import translate_errors
 from .storage.ledger_table import LedgerBatch
 from .storage.tables import (
     has_tables,
     overtaken_error,
-    read_mark,
     read_metadata,
     write_metadata,
 )
@@ -169,7 +167,7 @@ def rotate_signing_key(context: Context) -> None:
 def rotate_tag_key(context: Context) -> None:
     """Tag new people under a new key; the worker's lock is held."""
     open_tag_key(context.paths.next_tag_key())
-    with context.write_in_turn() as connection:
+    with context.log.batch() as connection:
         write_tag_key_ids(connection, context.paths)
 
 
@@ -180,12 +178,7 @@ def tidy_keys(context: Context) -> None:
     if len(paths.signing_keys) < 2 and paths.public.exists():
         return
     # While nobody can state a rotation: the key of one that is about to come must stay.
-    with (
-        context.write_in_turn() as connection,
-        context.journal.lock_for_statement(
-            context.reached.stated, partial(read_mark, connection)
-        ),
-    ):
+    with context.log.record({}, in_turn=True) as connection:
         keys = ledger_table.read_ledger(connection).keys
         replace_file(paths.public, keys.to_pem().encode("ascii"), mode=READABLE)
         current, _ = _find_signing_file(paths, keys.current)

@@ -334,7 +334,7 @@ def open_lake(
     if table.people is None:
         yield table, None, given, LeftOut(), rows
         return
-    forgotten = read_forgotten(context, exact=given.exact)
+    forgotten = read_forgotten(context)
     # For its owner alone, and with tags that are worth nothing without their key.
     with scratch_folder() as folder:
         people, back, (n_people, n_near) = find_places(

@@ -44,7 +44,7 @@ from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_for
 from .answering.worker import recover
 from .context import WAIT, Context, now
 from .keys import read_tag_keys, write_tag_key_ids
-from .statements import append_line, delete_model
+from .statements import delete_model
 from .storage import aside_table, people_table, releases_table
 from .storage.releases_table import ReleaseStatus
 
@@ -207,7 +207,7 @@ def store_model(
     kept = None if rows is not None else require_in_memory(private.training_rows)
     generation = context.checkpoints.vault.create_keys(name).generation + 1
     files = None
-    with context.write_in_turn() as connection:
+    with context.log.batch() as connection:
         _clear_model(connection, name, generation=generation - 1)
         write_tag_key_ids(connection, context.paths)  # a killed rotation did not
         keys = read_tag_keys(context.paths)
@@ -289,7 +289,7 @@ def remove_model(context: Context, name: str) -> None:
     with context.store.read() as connection:
         releases_table.newest_number(connection, name)  # or refuse
     context.cache.pop(name, None)
-    with context.write_in_turn() as connection:
+    with context.log.batch() as connection:
         time = now()
         delete_model(connection, name, time=time)
         state_removal(connection, name, time=time)
@@ -478,10 +478,9 @@ class RegistryModels:
             time = max(now(), (line.withdrawn or 0) + 1)
             shipment: dict[str, object] = {"model": name, "number": number}
             shipment |= {"time": time, "name": path.name}
-            with context.write_in_turn() as connection:
+            with context.log.record({"shipped": shipment}, in_turn=True) as connection:
                 releases_table.insert_shipment(connection, shipment)
                 shipped = releases_table.shipped_releases(connection, name)
-                append_line(context, connection, line={"shipped": shipment})
         put_in_place(path, data)
         return next(one for one in shipped if one.number == number)
 

@@ -21,7 +21,14 @@ from ..disk import (
     is_allowed,
     write_new_file,
 )
-from ..exceptions import Busy, InvalidInput, NeedsRestore, NoRegistry, StoreFailed
+from ..exceptions import (
+    Busy,
+    InvalidInput,
+    JournalDamaged,
+    NeedsRestore,
+    NoRegistry,
+    StoreFailed,
+)
 from .context import (
     WAIT,
     Context,
@@ -33,15 +40,18 @@ from .context import (
 )
 from .keys import (
     create_first_keys,
+    require_tag_keys,
     require_unused_keys,
     tidy_keys,
     write_tag_key_ids,
 )
-from .recovery.replay import require_current_store, rewrite_journal
+from .log import read_position, write_beginning
+from .recovery.new_log import begin_new_log
 from .storage import (
     create_tables,
     hold_worker_lock,
     ledger_table,
+    releases_table,
     require_tables,
 )
 from .storage.engine import translate_errors
@@ -75,8 +85,10 @@ def _create_new(paths: Paths, settings: Settings) -> Context:
         context.checkpoints.create()
         require_unused_keys(context)
         create_tables(context.store)
+        with context.store.write() as connection:
+            write_beginning(connection)
         with context.hold_lock(WAIT), translate_errors():
-            with context.write_in_turn() as connection:
+            with context.log.batch() as connection:
                 _write_first_key(connection, key.public.raw.hex())
                 write_tag_key_ids(connection, paths)
             context.checkpoints.require_owner(key.public.raw.hex())
@@ -132,6 +144,34 @@ def _require_same_registry(context: Context) -> None:
     context.checkpoints.require_owner(owner)
 
 
+def require_current_store(context: Context) -> None:
+    """Refuse a store that is older than log or keys, and a damaged log.
+
+    Nothing is changed, except that a new log that a killed process began is finished.
+    Others may write between two of the reads; then all of them are repeated.
+    """
+    log = context.log
+    with suppress(StoreFailed):  # who can only read finds the log as it is
+        log.settle_draft()
+    while True:
+        with context.store.read() as connection:
+            known = read_position(connection)
+        try:
+            with context.store.read() as connection:
+                require_tag_keys(connection, context.paths)
+            log.require_newest(known)
+            # Only now: what the log says of a model is in the store by then.
+            with context.store.read() as connection:
+                for name in releases_table.read_checkpoints(connection).values():
+                    context.checkpoints.require_key(name)
+        except (JournalDamaged, NeedsRestore):
+            with context.store.read() as connection:
+                if read_position(connection) == known and not log.draft.exists():
+                    raise
+        else:
+            return
+
+
 def _delete_leftovers(context: Context) -> None:
     """Delete what killed processes left, unless somebody is at work.
 
@@ -156,4 +196,4 @@ def rebuild_journal(folder: str | PathLike[str]) -> int | None:
     stays as it is; then this returns None.
     """
     with closing(open_unchecked(Paths(Path(folder)))) as context:
-        return rewrite_journal(context)
+        return begin_new_log(context)

@@ -13,9 +13,9 @@ Its parts have what is needed less often: ``requests``, ``access``, ``aliases``,
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import Busy, InvalidInput, UnknownRequest
+from ..ledger import Entry, Head
 from ..private_model.subjects import people
 from ..rights.identifiers import ID
 from .access import RegistryAccess
@@ -46,11 +47,9 @@ from .deliveries import RegistryDeliveries
 from .keys import rotate_signing_key, rotate_tag_key
 from .listing import RequestCounts, count_requests
 from .models import ModelStatus, RegistryModels, fit_model, model_status
-from .opening import create_context, open_context
+from .opening import create_context, open_context, require_current_store
 from .recovery.losses import Losses
-from .recovery.replay import require_current_store
 from .requests import RegistryRequests
-from .statements import RegistryLedger
 from .storage import aside_table, ledger_table, releases_table, requests_table
 from .storage.aside_table import AsideStatus
 from .storage.engine import translate_errors
@@ -60,6 +59,7 @@ from .storage.tables import overtaken_error
 if TYPE_CHECKING:
     from .lake import RegistryLake
 
+ENTRIES = 500  # of the ledger, read at once
 TRIAL = 1 << 12  # bytes written to see whether there is room
 
 
@@ -448,11 +448,8 @@ class Registry:
                 requests_table.delete_nothing(connection)
 
     def _require_current(self) -> None:
-        """Refuse to show a store that was put back from a backup since it was opened.
-
-        A thread that works keeps its own place in the journal.
-        """
-        require_current_store(replace(self._context))
+        """Refuse to show a store that was put back from a backup meanwhile."""
+        require_current_store(self._context)
 
 
 class RegistryKeys:
@@ -483,3 +480,63 @@ class RegistryKeys:
         with self._context.hold_lock(WAIT):
             recover(self._context, WAIT)
             rotate_tag_key(self._context)
+
+
+class RegistryLedger:
+    """The ledger of a registry, as ``Registry.ledger``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        """Yield the entries from one on."""
+        while True:
+            # A transaction for each page, so that a slow reader holds up nobody.
+            with self._context.store.read() as connection:
+                page = ledger_table.read_entries(connection, start, most=ENTRIES)
+            yield from page
+            if len(page) < ENTRIES:
+                return
+            start += ENTRIES
+
+    def page(self, start: int, most: int) -> list[Entry]:
+        """Return at most so many entries, from one on."""
+        with self._context.store.read(snapshot=False) as connection:
+            return ledger_table.read_entries(connection, start, most=most)
+
+    def head(self) -> str | None:
+        """Return the newest signed head, as it was written; None if there is none."""
+        with self._context.store.read(snapshot=False) as connection:
+            return ledger_table.read_last_head(connection) or None
+
+    def heads(self, after: int = 0, most: int = 100) -> list[Head]:
+        """Return at most so many heads over more than ``after`` entries, in order."""
+        with self._context.store.read(snapshot=False) as connection:
+            return ledger_table.read_heads_after(connection, after, most=most)
+
+    def prove_inclusion(self, sequence: int, size: int) -> tuple[str, ...]:
+        """Prove that an entry is in the ledger of a size; ``merkle.includes`` checks.
+
+        The hashes are in hexadecimal.
+        """
+        with self._context.store.read() as connection:
+            return ledger_table.prove_inclusion(connection, sequence, size=size)
+
+    def prove_growth(self, first: int, second: int) -> tuple[str, ...]:
+        """Prove that the ledger of one size begins with that of another.
+
+        ``ledger.check_consistency`` checks it; the hashes are in hexadecimal.
+        """
+        with self._context.store.read() as connection:
+            return ledger_table.prove_growth(connection, first, second=second)
+
+    def export(self) -> bytes:
+        """Return the whole ledger, as ``ledger.check_export`` reads it."""
+        with self._context.store.read() as connection:
+            return ledger_table.export_lines(connection)

@@ -33,7 +33,6 @@ from .answering.worker import apply_waiting, recover
 from .context import WAIT, Context
 from .keys import read_tag_keys
 from .listing import PageWanted, RequestPage, read_page
-from .statements import append_line
 from .storage import people_table, requests_table
 from .storage.aside_table import is_aside, model_of
 from .storage.requests_table import MovedMeanwhile
@@ -250,8 +249,11 @@ class RegistryRequests:
             }
         )
         context = self._context
-        with context.hold_lock(WAIT), context.write_in_turn() as connection:
-            append_line(context, connection, line={"readmitted": tags})
+        with (
+            context.hold_lock(WAIT),
+            context.log.record({"readmitted": tags}, in_turn=True),
+        ):
+            pass
 
     def cancel(self, request: str) -> RequestStatus:
         """Take back a request that waits; refused once it is applied.

@@ -36,10 +36,11 @@ from ...rights.standing import FOR_HOLDS, Right, require_right
 from ..clock import require_clock
 from ..context import WAIT, Context, now, today
 from ..keys import read_tag_keys
-from ..statements import append_line, insert_accepted
+from ..log import Content
+from ..statements import accepted_line, insert_accepted
 from ..storage import aliases_table, aside_table, people_table, requests_table
 from ..storage.aside_table import model_of
-from ..storage.engine import Collision
+from ..storage.engine import Collision, collision_error
 from ..window import NO_WINDOW, Window
 from .pending_rows import NewRows, seal_new_rows
 from .returning import ERASED
@@ -411,14 +412,15 @@ def _write_new(
     # The clock may have been set back since they were checked.
     time = max([now(), *(midnight(one.submitted.isoformat()) for one in new)])
     day_of(time)  # or refuse a clock that no public document can tell
-    with context.store.write() as connection:
+    line: Content = {}
+    ids = [one.request for one in new]
+    with context.log.record(line, by=insert_accepted, ahead=ids) as connection:
+        if requests_table.find_requests(connection, ids):
+            raise collision_error()  # now that nobody else can write
         time = requests_table.follow_others(connection, time)
         times = [time + delays[one.request] for one in new]
         lines = _request_lines(context, new, times=times)
-        insert_accepted(connection, lines)
-        requests_table.write_new_rows(connection, sealed)
-        if lines:
-            append_line(context, connection, line={"accepted": lines})
+        line |= accepted_line(lines, sealed)
     return {line["id"]: _accepted_status(line) for line in lines}
 
 

@@ -20,7 +20,6 @@ from ..context import WAIT, Context
 from ..keys import read_tag_keys, write_tag_key_ids
 from ..loaded_model import dump_by_person
 from ..recovery.losses import ADDED
-from ..statements import append_line
 from ..storage import people_table, releases_table
 from .changes import Move, make_changes, read_moves, require_release
 from .completion import finish_committed
@@ -94,7 +93,6 @@ def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) ->
 
     def record(connection: Connection) -> None:
         write_spellings(connection, named, kind=given.subject_kind, keys=keys)
-        append_line(context, connection, line={ADDED: added})
 
     commit_changes(
         context,
@@ -102,6 +100,7 @@ def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) ->
         made={},
         before=partial(write_tag_key_ids, paths=context.paths),
         after=record,
+        note={ADDED: added},
     )
 
 

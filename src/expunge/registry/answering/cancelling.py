@@ -6,38 +6,32 @@ request moves on only from "accepted", so of a worker that applies it and a proc
 cancels it one comes first, and the other finds that it moved. A worker then starts its
 batch again without the request; a process that comes too late says so.
 
-The journal has the line before the store has the commit. What a crash left in the
-journal alone is carried out by the next worker, unless the request was applied by then:
-nobody was told that it was cancelled.
+The log has the line before the store has the commit. What a crash left in the log alone
+is carried out by whoever writes next, unless the request was applied by then. Who asks
+again is told that it is cancelled, as after any answer that was lost.
 
 The tags and new rows that the request names are deleted with it. SQLite keeps their
 bytes in its log until something is erased next, and the journal keeps the tags, as of
 every request. The key of new rows is destroyed, so no copy of them can be read.
 """
 
-from functools import partial
-
 from sqlalchemy import Connection
 
 from ...exceptions import RequestConflict
 from ..context import Context
-from ..recovery.replay import require_store_knows
-from ..statements import append_line
 from ..storage import requests_table
-from ..storage.tables import overtaken_error, read_mark
+from ..storage.tables import overtaken_error
 from .pending_rows import destroy_pending_keys
 
 
 def cancel_request(context: Context, request: str) -> None:
     """Take back a request that waits; refuse any other."""
     said = {"request": request}
-    with context.store.write() as connection:
-        _require_current(context, connection)
+    with context.log.record({"cancelled": said}) as connection:
         right = requests_table.require_request(connection, request).right
         if not requests_table.mark_cancelled(connection, said):
             require_untouched(connection, request)
             raise overtaken_error()
-        append_line(context, connection, line={"cancelled": said})
     if right == "rectify":
         destroy_pending_keys(context, [request])
 
@@ -60,16 +54,3 @@ def require_untouched(connection: Connection, request: str) -> None:
             f"request {request} is applied to some models and waits for others, so it "
             "can be neither cancelled nor refused; see why it waits (status)"
         )
-
-
-def _require_current(context: Context, connection: Connection) -> None:
-    """Refuse a store that was put back from a backup: the request may be answered.
-
-    The mark in the store tells up to where it has what the journal says. After it come
-    at most lines of processes that were killed, or that are about to commit.
-    """
-    known = partial(read_mark, connection)
-    context.journal.settle_draft(known)
-    mark = known()
-    context.journal.require_current(mark)
-    require_store_knows(connection, list(context.journal.read(mark.end)))

@@ -435,7 +435,7 @@ def write_unreleased(context: Context, loaded: LoadedModel) -> None:
     data = dump_checkpoint(loaded.snapshot, loaded.page_keys, files=loaded.files)
     written = context.checkpoints.write(name, loaded.generation + 1, parts=data)
     context.cache.pop(name, None)
-    with context.write_in_turn() as connection:
+    with context.log.batch() as connection:
         after = {"checkpoint": written, "number": loaded.number}
         releases_table.advance_model(
             connection, name, generation=loaded.generation, after=after

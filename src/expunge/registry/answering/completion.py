@@ -39,14 +39,20 @@ from ...promise.certificate import Certificate
 from ...promise.scope import leaves_files
 from ...rights.regimes import extended_deadline, legal_basis, regime_named
 from ...rights.standing import BY_OPERATOR
-from ..context import Context, erase_deleted, next_entry_time, read_ledger, today
+from ..context import (
+    Context,
+    erase_deleted,
+    next_entry_time,
+    read_ledger,
+    today,
+    write_statement,
+)
 from ..keys import find_signing_key
 from ..statements import (
     MADE,
     Statement,
     add_unstated,
     read_unstated,
-    write_statement,
 )
 from ..storage import releases_table, requests_table
 from ..storage.ledger_table import LedgerBatch
@@ -264,7 +270,7 @@ def refuse_request(context: Context, request: str, *, reason: str, wait: float) 
             f"{', '.join(BY_OPERATOR)}"
         )
     answers = {request: Answered({}, "refused", reason)}
-    with context.write_in_turn() as connection:
+    with context.log.batch() as connection:
         requests_table.mark_applied(connection, answers)
         line = requests_table.require_request(connection, request)
         state_answers(connection, [line], made=answers)

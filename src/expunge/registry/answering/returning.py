@@ -37,10 +37,6 @@ class JournalIncomplete(UserWarning):
     """The journal does not name everybody who was forgotten."""
 
 
-class SpellingUnchecked(UserWarning):
-    """Some were forgotten before registries noticed other spellings of an id."""
-
-
 class ForgottenInData(InvalidInput):
     """The data hold people who were forgotten; nothing was changed.
 
@@ -76,13 +72,12 @@ class ForgottenTags(NamedTuple):
     """The tags of all whom no fit may use.
 
     ``near`` are those of the loosest forms of their ids. ``n_unnamed`` requests name
-    nobody, and ``n_unchecked`` have no such form: they are from before.
+    nobody.
     """
 
     tags: set[str]
     near: set[str]
     n_unnamed: int = 0
-    n_unchecked: int = 0
 
     def find(
         self, owner: str, keys: Sequence[TagKey], *, exact: bool = False
@@ -126,7 +121,7 @@ def find_forgotten_rows(
     almost as that of a forgotten person counts too. Warns if the journal cannot name
     everybody.
     """
-    forgotten = read_forgotten(context, rights, exact=exact)
+    forgotten = read_forgotten(context, rights)
     if not forgotten.tags and not forgotten.near:
         return ForgottenRows([], 0, 0)
     keys = read_tag_keys(context.paths)
@@ -140,9 +135,7 @@ def find_forgotten_rows(
     return ForgottenRows(rows, answers.count("same") + n_near, n_near)
 
 
-def read_forgotten(
-    context: Context, rights: Sequence[str] = KEPT_OUT, *, exact: bool = False
-) -> ForgottenTags:
+def read_forgotten(context: Context, rights: Sequence[str] = KEPT_OUT) -> ForgottenTags:
     """Return the tags of all whom no fit may use; warn if some cannot be named."""
     forgotten = read_forgotten_tags(context, rights)
     if forgotten.n_unnamed:
@@ -151,14 +144,6 @@ def read_forgotten(
             f"({forgotten.n_unnamed}) were about; make sure that none of these people "
             "is in the data",
             JournalIncomplete,
-            stacklevel=3,
-        )
-    if forgotten.n_unchecked and not exact:
-        warnings.warn(
-            f"{forgotten.n_unchecked} requests were answered before other spellings "
-            "of an id were noticed: their people are recognised by the exact id alone; "
-            "make sure that none of them is in the data under another spelling",
-            SpellingUnchecked,
             stacklevel=3,
         )
     return forgotten
@@ -177,10 +162,10 @@ def read_forgotten_tags(
     # Tags of people and of loosest forms together: none of the one is of the other.
     forgotten: set[str] = set()
     near: set[str] = set()
-    n_unnamed, n_unchecked = 0, 0
+    n_unnamed = 0
     with context.store.read() as connection:
         restricted = aside_table.read_tags(connection)
-    for _, line in context.journal.read(0):
+    for _, line in context.log.read():
         for one in line.get("accepted", ()):
             named.setdefault(one["id"], []).append(one)
         refused = line.get("refused", ())
@@ -190,7 +175,6 @@ def read_forgotten_tags(
         for one in (one for request in done for one in named.get(request, ())):
             right, theirs = one["right"], [*one["tags"], *one["near"]]
             near.update(one["near"])
-            n_unchecked += right in rights and "near" not in one
             if right == "restrict":
                 restricted.update(theirs)
             elif right in ("lift", *ERASED):
@@ -201,7 +185,7 @@ def read_forgotten_tags(
             tags.difference_update(line.get("readmitted", ()))
     if "restrict" in rights:
         forgotten |= restricted
-    return ForgottenTags(forgotten - near, forgotten & near, n_unnamed, n_unchecked)
+    return ForgottenTags(forgotten - near, forgotten & near, n_unnamed)
 
 
 class FitOptions(NamedTuple):

@@ -44,7 +44,7 @@ from ...rights.standing import DONE, NOTHING_FOUND, forgets
 from ..clock import follow_clock
 from ..context import Context, now, today
 from ..keys import tidy_keys
-from ..recovery.replay import replay_journal
+from ..log import Content
 from ..storage import (
     aliases_table,
     aside_table,
@@ -173,7 +173,7 @@ def _isolated(context: Context, model: str, *, broken: set[str]) -> Iterator[Non
     except Exception as error:
         if not _is_unforeseen(error):
             raise
-        context.require_turn()  # or it failed because another process took over
+        context.log.require_turn()  # or it failed because another process took over
         context.cache.pop(model, None)
         broken.add(model)
 
@@ -307,8 +307,9 @@ def commit_changes(
     *,
     made: Mapping[str, Answered],
     requests: Sequence[Any] = (),
-    before: Callable[[Connection], None] | None = None,
+    before: Callable[[Connection], None] = lambda connection: None,
     after: Callable[[Connection], None] = lambda connection: None,
+    note: Content | None = None,
 ) -> None:
     """Write changed models, move requests on, and what is to be stated of both.
 
@@ -322,20 +323,19 @@ def commit_changes(
         What became of each request, and the requests as the store has them.
     before, after
         What else to write, before these and after.
+    note
+        What the log notes of it.
     """
     from .changes import write_changes
 
-    def write(connection: Connection) -> None:
-        write_changes(connection, changes)
-        aliases_table.delete_aliases_of(connection, made)
-        requests_table.mark_applied(connection, made)
-
-    ledger = context.ledger if before is None else None
     try:
-        with context.write_in_turn(*([write] if before is None else [])) as connection:
-            if before is not None:
-                before(connection)
-                write(connection)
+        with (
+            context.log.record(note, in_turn=True) if note else context.log.batch()
+        ) as connection:
+            before(connection)
+            write_changes(connection, changes)
+            aliases_table.delete_aliases_of(connection, made)
+            requests_table.mark_applied(connection, made)
             state_releases(connection, [one.name for one in changes if one.after])
             state_answers(connection, requests, made=made)
             after(connection)
@@ -344,7 +344,6 @@ def commit_changes(
         for change in changes:
             context.cache.pop(change.name, None)
         raise
-    context.ledger = ledger  # which these writes do not touch
     for change in changes:
         if change.after is not None:
             context.remember(change.after)
@@ -368,7 +367,7 @@ def apply_waiting(
         context, recover(context, wait), before=before, only=only
     )
     if not waiting:
-        context.require_turn()  # or another process may have applied them
+        context.log.require_turn()  # or another process may have applied them
     apart = {line.id: line for line in waiting if line.error == UNFORESEEN}
     failed: dict[str, ExpungeError] = {}
     starts = range(0, len(waiting), BATCH)
@@ -395,7 +394,7 @@ def apply_waiting(
         request: why for request, why in said.items() if known.get(request) != why
     }
     if changed_errors:
-        with context.write_in_turn() as connection:
+        with context.log.batch() as connection:
             requests_table.write_errors(connection, changed_errors)
     return failed
 
@@ -463,8 +462,10 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
 
     Everything that changes models begins here.
     """
-    pending = replay_journal(context)
+    context.log.catch_up()
     may_end = follow_clock(context)
+    with context.store.read(snapshot=False) as connection:
+        pending = requests_table.read_pending(connection)
     finish_committed(context, wait)
     tidy_keys(context)
     destroy_unneeded_keys(context)
@@ -552,7 +553,7 @@ def _apply_or_halve(
     except Exception as raised:
         if not _is_unforeseen(raised):
             raise
-        context.require_turn()
+        context.log.require_turn()
         error = Unforeseen(UNFORESEEN)
     if len(again) == 1:
         return {**stuck, again[0].id: error}

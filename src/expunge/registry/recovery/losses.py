@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..storage.journal import Line
-from ..storage.marks import Mark
+from ..log import Content
 
 ADDED, ISSUED, ALIASED, UNALIASED = "added", "issued", "aliased", "unaliased"
 """Keys of journal lines that are written for this page alone."""
@@ -45,28 +44,20 @@ class Losses:
         return any((self.rectifications, self.additions, self.tokens, *aliases))
 
 
-def find_losses(
-    lines: Iterable[Line], *, known: Mark, rebuilt: bool, rectified: Iterable[str]
-) -> Losses:
+def find_losses(lines: Iterable[Content], *, rectified: Iterable[str]) -> Losses:
     """Return what the lines after a backup tell of.
 
     Parameters
     ----------
     lines
-        Of the journal; some may be older than the backup.
-    known
-        The mark of the journal when the backup was taken.
-    rebuilt
-        Whether the journal was rebuilt since: then no line is known to be older.
+        Of the log; some may be older than the backup, if a new log was begun since.
     rectified
         Requests whose new rows the backup does not have.
     """
     added: Counter[str] = Counter()
     tokens: dict[str, None] = {}
     n_aliases = n_returned = 0
-    for end, line in lines:
-        if end <= known.end and not rebuilt:
-            continue
+    for line in lines:
         if ADDED in line:
             added[line[ADDED]["model"]] += 1
         if ISSUED in line:

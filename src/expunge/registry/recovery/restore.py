@@ -21,10 +21,16 @@ from ...core.values import Private
 from ...disk import find_inode, replace_file, store_failure
 from ...display.progress import OnProgress
 from ...exceptions import InvalidInput, LedgerCorrupt, StoreFailed
-from ...ledger import Ledger, ModelRegistered, ModelRemoved, ReleaseMade, Restored
+from ...ledger import (
+    Ledger,
+    ModelRegistered,
+    ModelRemoved,
+    ReleaseMade,
+    Restored,
+    read_entry,
+)
 from ...ledger.documents import day_of
 from ...ledger.keys import read_secret
-from ...rights.standing import forgets
 from ..answering.changes import (
     AnyChange,
     Move,
@@ -34,27 +40,19 @@ from ..answering.changes import (
     read_moves,
     release_again,
     sort_moves,
+    write_changes,
 )
+from ..answering.completion import state_releases
 from ..answering.settling import Asked, settle
-from ..answering.worker import commit_changes, recover
+from ..answering.worker import recover
 from ..context import WAIT, Context, next_entry_time
 from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
 from ..loaded_model import LoadedModel
-from ..statements import (
-    MADE,
-    MissingLines,
-    Statement,
-    append_statement,
-    insert_accepted,
-    lines_after_backup,
-    read_statement,
-    sort_lines,
-    write_other,
-)
+from ..log import STATEMENT, Content, Mark, read_position
+from ..statements import MADE, Statement, apply_line, read_statement
 from ..storage import (
     Checkpoints,
     Vault,
-    aliases_table,
     aside_table,
     hold_worker_lock,
     ledger_table,
@@ -65,15 +63,7 @@ from ..storage import (
 from ..storage.aside_table import is_aside, model_of
 from ..storage.engine import translate_errors
 from ..storage.ledger_table import LedgerBatch
-from ..storage.marks import Mark
-from ..storage.requests_table import Answered
-from ..storage.tables import (
-    MARK,
-    has_tables,
-    overtaken_error,
-    read_mark,
-    write_metadata,
-)
+from ..storage.tables import has_tables, overtaken_error
 from .backup import (
     read_checkpoint_files,
     replace_database,
@@ -107,7 +97,8 @@ def read_last_known(context: Context) -> LastKnown:
             if not has_tables(connection):
                 return LastKnown()
             return LastKnown(
-                (read_mark(connection),), ledger_table.read_last_head(connection)
+                (read_position(connection).mark,),
+                ledger_table.read_last_head(connection),
             )
     except StoreFailed:
         return LastKnown()
@@ -123,8 +114,9 @@ class Continuation(Private):
         The day of the last entry in the backup.
     ledger
         Where the ledger stands with the journal's entries.
-    missing, statements
-        The journal's lines that the store lacks, and what they add to the ledger.
+    accepted, statements
+        Requests that were accepted since, each as often as the log has it, and what is
+        added to the ledger.
     removed
         Models that were removed since.
     lost, again
@@ -136,7 +128,7 @@ class Continuation(Private):
 
     taken: str
     ledger: Ledger
-    missing: MissingLines
+    accepted: Mapping[str, list[Content]]
     statements: Sequence[Statement]
     removed: frozenset[str]
     lost: Lost
@@ -153,13 +145,6 @@ class Continuation(Private):
     def changed(self) -> list[str]:
         """Models that must change, or be released, again."""
         return sorted({*self.moved, *self.lost} - self.removed)
-
-    @property
-    def times(self) -> dict[int, int]:
-        """When each entry of the statements was written, by sequence."""
-        return {
-            entry.sequence: one.time for one in self.statements for entry in one.entries
-        }
 
 
 def restore_registry(
@@ -180,7 +165,7 @@ def restore_registry(
     ):
         on_progress(0, STEPS)
         known = read_last_known(context)
-        context.journal.require(*known.marks)
+        context.log.require(*known.marks)
         with stage_backup(context, backup) as copy:
             sealed = Checkpoints(backup / "checkpoints", Vault(keys))
             require_sound_backup(copy, sealed)
@@ -189,7 +174,6 @@ def restore_registry(
             _require_known_head(copy, ahead, head=known.head)
             _require_keys(context, copy, ledger=ahead.ledger)
             files = read_checkpoint_files(backup)
-        context.reached = copy.reached
         n_steps = STEPS + len(ahead.changed)
         on_progress(1, n_steps)
         replace_database(context)
@@ -197,7 +181,7 @@ def restore_registry(
             replace_file(context.paths.checkpoints / file.name, file.read_bytes())
         context.checkpoints.vault.replace(vault)
         on_progress(2, n_steps)
-        with context.take_turns():
+        with context.take_turn():
             context.destroy_old_checkpoints()  # a backup from the middle of a request
             _write_continuation(
                 context, ahead, on_model=lambda n: on_progress(2 + n, n_steps)
@@ -232,16 +216,22 @@ def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:
 
 
 def _read_continuation(context: Context) -> Continuation:
-    """Return how the journal continues a store; refuse it if it does not."""
-    lines = lines_after_backup(context)
+    """Return how the log continues a store; refuse it if it does not."""
     with context.store.read() as connection:
+        known = read_position(connection)
+        lines = context.log.lines_after_backup(known)
         ledger = ledger_table.read_ledger(connection)
         taken = ledger.day
-        missing = sort_lines(lines, ledger.size)
-        statements = []
-        for line in missing.statements:
-            statements.append(read_statement(line, ledger))
-            ledger = statements[-1].batch.ledger
+        statements: list[Statement] = []
+        accepted: dict[str, list[Content]] = {}
+        for line in lines:
+            for one in line.get("accepted", ()):
+                accepted.setdefault(one["id"], []).append(one)
+            if STATEMENT not in line:
+                continue
+            if read_entry(line[STATEMENT][0]).sequence >= ledger.size:
+                statements.append(read_statement(line, ledger))
+                ledger = statements[-1].batch.ledger
         removed = frozenset(
             entry.model
             for one in statements
@@ -250,24 +240,27 @@ def _read_continuation(context: Context) -> Continuation:
         )
         _require_fitted_models(connection, statements, removed=removed)
         lost = _lost_releases(connection, statements)
-        # Only now: with the backup of another registry it is not the journal's fault.
-        mark = read_mark(connection)
-        context.journal.require(mark)
-        rectified = _find_rectified(connection, missing, statements=statements)
-    again = _find_returned(context, missing)
-    losses = find_losses(
-        lines,
-        known=mark,
-        rebuilt=mark.epoch != context.journal.read_epoch(),
-        rectified=rectified,
-    )
+        # Only now: with the backup of another registry it is not the log's fault.
+        context.log.require(known.mark)
+        cancelled = {
+            line["cancelled"]["request"] for line in lines if "cancelled" in line
+        }
+        rectified = _find_rectified(
+            connection, accepted, cancelled=cancelled, statements=statements
+        )
+    again = _find_returned(context, accepted, statements=statements)
+    losses = find_losses(lines, rectified=rectified)
     return Continuation(
-        taken, ledger, missing, statements, removed, lost, again, losses
+        taken, ledger, accepted, statements, removed, lost, again, losses
     )
 
 
 def _find_rectified(
-    connection: Connection, missing: MissingLines, *, statements: Sequence[Statement]
+    connection: Connection,
+    accepted: Mapping[str, list[Content]],
+    *,
+    cancelled: set[str],
+    statements: Sequence[Statement],
 ) -> list[str]:
     """Return the rectifications whose new rows the store does not have.
 
@@ -278,19 +271,14 @@ def _find_rectified(
         for statement in statements
         for one in statement.receipts
     }
-    there = requests_table.find_requests(
-        connection, sorted({*missing.accepted, *outcomes})
-    )
-    ended = {
-        line["cancelled"]["request"] for line in missing.others if "cancelled" in line
-    }
+    there = requests_table.find_requests(connection, sorted({*accepted, *outcomes}))
     found = []
-    for id_ in dict.fromkeys((*outcomes, *missing.accepted)):
+    for id_ in dict.fromkeys((*outcomes, *accepted)):
         if id_ in there:
             right, stage = there[id_].right, there[id_].stage
             is_lost = id_ in outcomes and stage == requests_table.ACCEPTED
-        elif id_ in missing.accepted:
-            right, is_lost = missing.accepted[id_][-1]["right"], id_ not in ended
+        elif id_ in accepted:
+            right, is_lost = accepted[id_][-1]["right"], id_ not in cancelled
         else:
             continue  # nothing tells what it was, which is refused elsewhere
         changed = outcomes.get(id_, "done") in ("done", "partly")
@@ -326,7 +314,7 @@ def _write_continuation(
         sequence=batch.ledger.size,
         day=day_of(time),
         taken=ahead.taken,
-        n_replayed=len(ahead.missing.completed),
+        n_replayed=sum(len(one.receipts) for one in ahead.statements),
     )
     batch.append(restored)
     head = batch.ledger.head(
@@ -334,25 +322,24 @@ def _write_continuation(
     )
     statement = Statement(batch, head, time)
     changes, spent = _forget_again(context, ahead, on_model=on_model)
+    line = statement.to_line()
+    done = {one.entry.request for some in ahead.statements for one in some.receipts}
 
-    def bring_up(connection: Connection) -> None:
-        _write_missing(connection, ahead)
-        statement.write(connection)
+    def take_in(connection: Connection, line: Content) -> None:
+        # A process was killed as it cancelled a request, which was applied then.
+        if line.get("cancelled", {}).get("request") not in done:
+            apply_line(connection, line)
+
+    with context.log.restore(
+        line, apply=take_in, by=statement.write_line
+    ) as connection:
         for name, after in spent.items():
             people_table.delete_all_people(connection, name)
             releases_table.retire_model(connection, name, after=after, time=time)
         write_tag_key_ids(connection, context.paths)
-        # The backup's mark may be of a journal that was rebuilt since.
-        write_metadata(connection, MARK, value=str(context.journal.seen))
-
-    reached = context.reached
-
-    def state(connection: Connection) -> None:
-        nonlocal reached
-        reached = append_statement(context, connection, line=statement.to_line())
-
-    commit_changes(context, changes, made={}, before=bring_up, after=state)
-    context.reached = reached
+        write_changes(connection, changes)
+        state_releases(connection, [one.name for one in changes if one.after])
+    context.cache.clear()
 
 
 def _require_fitted_models(
@@ -394,19 +381,23 @@ def _lost_releases(connection: Connection, statements: Sequence[Statement]) -> L
     return lost
 
 
-def _find_returned(context: Context, missing: MissingLines) -> dict[str, Move]:
+def _find_returned(
+    context: Context,
+    accepted: Mapping[str, list[Content]],
+    *,
+    statements: Sequence[Statement],
+) -> dict[str, Move]:
     """Return what moves the rows of people whose requests were answered since.
 
     The requests are settled again, in order, from what the store holds, except those
     that were applied when the backup was taken. New rows that a rectification brought
     after the backup are lost: then the old ones go, and nothing comes in their place.
     """
-    done = [id_ for id_ in missing.completed if id_ not in missing.refused]
+    entries = [one.entry for statement in statements for one in statement.receipts]
+    done = [one.request for one in entries if one.outcome != "refused"]
     with context.store.read() as connection:
         there = requests_table.find_requests(connection, done)
-        unknown = [
-            id_ for id_ in done if id_ not in there and id_ not in missing.accepted
-        ]
+        unknown = [id_ for id_ in done if id_ not in there and id_ not in accepted]
         if unknown:
             raise StoreFailed(
                 "the journal does not say who some completed requests "
@@ -414,14 +405,18 @@ def _find_returned(context: Context, missing: MissingLines) -> dict[str, Move]:
                 "nothing was restored; take a backup from after these requests"
             )
         stored = requests_table.read_tags(connection, done)
-        tags = {id_: {*stored[id_], *missing.tags_of(id_)} for id_ in done}
+        tags = {
+            id_: {
+                *stored[id_],
+                *(tag for one in accepted.get(id_, ()) for tag in one["tags"]),
+            }
+            for id_ in done
+        }
         every = sorted(set().union(*tags.values()))
         found = people_table.find_tagged_rows(connection, every)
         asked = [
             _ask_again(
-                dict(there[id_]._mapping)
-                if id_ in there
-                else missing.accepted[id_][-1],
+                dict(there[id_]._mapping) if id_ in there else accepted[id_][-1],
                 [one.subject for _, one in found if one.tag in tags[id_]],
             )
             for id_ in done
@@ -489,49 +484,3 @@ def _charge_model(context: Context, name: str, *, n_releases: int) -> LoadedMode
     charged = loaded.keep(loaded.private.charge(n_releases))
     context.cache[name] = replace(charged, number=loaded.number + n_releases)
     return context.cache[name]
-
-
-def _write_missing(connection: Connection, ahead: Continuation) -> None:
-    """Write requests, statements and shipments that the store lacks."""
-    lines, completed = ahead.missing, ahead.missing.completed
-    there = requests_table.find_requests(
-        connection, sorted({*lines.accepted, *completed})
-    )
-    missing = [some[-1] for id_, some in lines.accepted.items() if id_ not in there]
-    insert_accepted(connection, missing)
-    answers = {
-        one.entry.request: Answered(
-            {},
-            one.entry.outcome,
-            one.entry.reason,
-            one.handling.retained,
-            one.handling.retained_until,
-            forgets(one.entry.right, one.entry.outcome),
-        )
-        for statement in ahead.statements
-        for one in statement.receipts
-    }
-    applied = {
-        id_: answers[id_]
-        for id_ in completed
-        if id_ not in there or there[id_].stage == requests_table.ACCEPTED
-    }
-    aliases_table.delete_aliases_of(connection, applied)
-    requests_table.mark_applied(connection, applied)
-    certificates = {
-        digest: text
-        for one in ahead.statements
-        for digest, text in one.certificates.items()
-    }
-    for name, entries in ahead.lost.items():
-        if name in ahead.removed:
-            # It may have been fitted after the backup, too.
-            first = ahead.times[entries[0].sequence]
-            releases_table.insert_absent_model(connection, name, created=first)
-        releases_table.insert_lost_releases(
-            connection, entries, certificates=certificates, times=ahead.times
-        )
-    for statement in ahead.statements:
-        statement.write(connection)
-    for line in lines.others:
-        write_other(connection, line)

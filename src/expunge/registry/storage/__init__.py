@@ -7,14 +7,12 @@ bytes, numbers and strings; their meaning is the registry's business.
 """
 
 from .engine import Store, postgresql_engine, sqlite_engine
-from .journal import Journal
 from .lock import hold_worker_lock
 from .tables import create_tables, require_tables
 from .vault import Checkpoints, Vault
 
 __all__ = [
     "Checkpoints",
-    "Journal",
     "Store",
     "Vault",
     "create_tables",

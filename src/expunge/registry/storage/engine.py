@@ -7,8 +7,7 @@ be in the write-ahead log; ``erase_deleted`` moves it into the database and trun
 it. A reader can hold that up: then it raises, and nothing counts as erased.
 
 PostgreSQL keeps deleted bytes in its heap and log whatever one does, so there whatever
-must vanish is sealed under a key that is kept elsewhere. It is asked over a network, so
-writes that do not depend on one another's outcome are sent together (``together``).
+must vanish is sealed under a key that is kept elsewhere.
 
 A SQLite file that cannot be written can still be read: see ``read_only``.
 """
@@ -17,7 +16,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from threading import Lock, local
 from time import monotonic, sleep
@@ -26,7 +25,6 @@ from typing import Any
 from sqlalchemy import (
     URL,
     Connection,
-    Dialect,
     Engine,
     Table,
     create_engine,
@@ -51,7 +49,6 @@ PRAGMAS = (
     IN_MEMORY,
 )
 READ_ONLY, FILE = "read-only file", "file"
-PENDING = "writes under way"
 AUTOCOMMIT = "AUTOCOMMIT"
 # How SQLite begins what PostgreSQL begins at each of these levels.
 BEGIN = "begin"
@@ -300,33 +297,6 @@ def analyse(connection: Connection, *columns: str) -> None:
         connection.exec_driver_sql(f"ANALYZE {', '.join(columns)}")
 
 
-@contextmanager
-def together(connection: Connection) -> Iterator[None]:
-    """Send the writes of a block at once, and wait for them at its end.
-
-    PostgreSQL answers them all in one round trip (pipeline mode), and nothing can be
-    read before that. A refusal of ``write_exactly`` is raised at the end of the block.
-    """
-    if connection.dialect.name != "postgresql" or PENDING in connection.info:
-        yield
-        return
-    driver: Any = connection.dialect.loaded_dbapi
-    raw: Any = connection.connection.driver_connection
-    connection.info[PENDING] = []
-    try:
-        with raw.pipeline():
-            yield
-    except driver.IntegrityError as error:
-        raise collision_error() from error
-    except driver.Error as error:
-        raise driver_failure(error) from error
-    finally:
-        pending = connection.info.pop(PENDING)
-    for cursor, n_rows, refusal in pending:
-        if cursor.rowcount != n_rows:
-            raise refusal
-
-
 def write_exactly(
     connection: Connection,
     statement: Any,
@@ -336,16 +306,8 @@ def write_exactly(
     refusal: Exception,
 ) -> None:
     """Execute a write for each row of values; refuse unless n lines change in all."""
-    if PENDING not in connection.info:
-        if connection.execute(statement, rows).rowcount != n:
-            raise refusal
-        return
-    # Not by SQLAlchemy, which closes the cursor and so loses the count.
-    compiled = _compile(statement, connection.dialect, names=tuple(rows[0]))
-    values = [compiled.construct_params(row) for row in rows]
-    cursor: Any = connection.connection.cursor()
-    cursor.executemany(str(compiled), values)
-    connection.info[PENDING].append((cursor, n, refusal))
+    if connection.execute(statement, rows).rowcount != n:
+        raise refusal
 
 
 def insert_lines(
@@ -362,12 +324,6 @@ def insert_lines(
         f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({marks})",
         [tuple(line) for line in lines],
     )
-
-
-@lru_cache(maxsize=64)
-def _compile(statement: Any, dialect: Dialect, *, names: tuple[str, ...]) -> Any:
-    """Return a statement as its database wants it; each is made once and used often."""
-    return statement.compile(dialect=dialect, column_keys=list(names))
 
 
 @contextmanager

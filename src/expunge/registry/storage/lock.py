@@ -5,8 +5,8 @@ The lock ends with the process, however that ends: it is the system's lock on a 
 beside SQLite, which needs a POSIX system, and an advisory lock of a session in
 PostgreSQL. Either can be lost while its process lives on, when the session ends or the
 file is deleted, and another process then works beside it. The lock is there to prevent
-that; where processes write, other checks make sure that it does no harm
-(``registry.context``, ``storage.journal``).
+that; where processes write, a row of the database makes sure that it does no harm
+(``registry.log``).
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from sqlalchemy import func, select
 
 from ...disk import open_or_create
 from ...exceptions import Busy, StoreFailed
-from .engine import Store, translate_errors
+from .engine import PATIENCE, Store, translate_errors
 
 # Any number will do, as long as nobody else uses it in the same database.
 ADVISORY = int.from_bytes(b"expunge", "big")
@@ -68,14 +68,33 @@ def hold_worker_lock(
 
 
 @contextmanager
-def lock_file(path: Path) -> Iterator[int]:
-    """Open and lock a file; if there is none, make it for its owner alone."""
+def lock_file(path: Path, *, wait: float = PATIENCE) -> Iterator[int]:
+    """Open and lock a file; if there is none, make it for its owner alone.
+
+    Raises Busy after so many seconds.
+    """
+    until, pause = monotonic() + wait, 0.0005
     while True:
         with _open(path) as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            while not _try_lock(descriptor):
+                if monotonic() > until:
+                    raise Busy(
+                        f"another process is writing to {path.name} and did not finish "
+                        f"within {wait:g} s; end it, and run the command again"
+                    )
+                sleep(pause)
+                pause = min(2 * pause, 0.01)
             if _is_at(descriptor, path):  # and not replaced while we waited
                 yield descriptor
                 return
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
@@ -123,11 +142,7 @@ def _file_lock(path: Path) -> Iterator[Callable[[], bool]]:
                 descriptor, path
             ):  # it was deleted: lock the file that others lock
                 descriptor = stack.enter_context(_open(path))
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return _is_at(descriptor, path)
+            return _try_lock(descriptor) and _is_at(descriptor, path)
 
         yield try_lock
 

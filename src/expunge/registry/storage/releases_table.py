@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Row,
     bindparam,
+    func,
     insert,
     select,
     update,
@@ -351,38 +352,29 @@ def mark_removed(connection: Connection, name: str, *, time: int) -> None:
     connection.execute(_SUPERSEDE, {"of": name, "time": time})
 
 
-def insert_lost_releases(
+def insert_lost_release(
     connection: Connection,
-    entries: Sequence[ModelRegistered | ReleaseMade],
+    entry: ModelRegistered | ReleaseMade,
     *,
-    certificates: Mapping[str, str],
-    times: Mapping[int, int],
+    certificate: str,
+    time: int,
 ) -> None:
-    """Write releases of one model that the ledger knows of, without parameters.
+    """Write a release that the ledger knows of, without parameters.
 
-    Parameters
-    ----------
-    connection
-        The transaction.
-    entries
-        Of the ledger, in order.
-    certificates
-        Certificates by digest.
-    times
-        When each entry was written, by sequence; entries themselves know the day.
+    ``time`` is when its entry was written, which itself knows the day.
     """
-    for count, entry in enumerate(entries, start=1):
-        connection.execute(
-            insert(releases),
-            {
-                "model": entry.model,
-                "number": newest_number(connection, entry.model) + count,
-                "made": times[entry.sequence],
-                "certificate": certificates[entry.certificate],
-                "digest": entry.certificate,
-                "superseded": times[entry.sequence],
-            },
-        )
+    numbers = select(func.max(releases.c.number)).where(releases.c.model == entry.model)
+    connection.execute(
+        insert(releases),
+        {
+            "model": entry.model,
+            "number": int(connection.scalar(numbers) or 0) + 1,
+            "made": time,
+            "certificate": certificate,
+            "digest": entry.certificate,
+            "superseded": time,
+        },
+    )
 
 
 def insert_shipment(connection: Connection, shipment: Mapping[str, Any]) -> None:

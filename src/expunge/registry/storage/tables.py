@@ -7,8 +7,7 @@ superseded release are erased and its certificate stays. Entries of the ledger a
 changed.
 
 The table ``metadata`` holds single values by name. One of them is the version of the
-tables: a store of another version is refused. One is the turn, which tells a worker
-that it was overtaken by another; one is the newest mark of the journal.
+tables: a store of another version is refused.
 """
 
 from sqlalchemy import (
@@ -24,24 +23,20 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     bindparam,
-    insert,
     inspect,
     select,
     text,
-    update,
 )
 
 from ...exceptions import (
     Busy,
     NeedsRestore,
     OtherSchema,
-    StoreFailed,
 )
-from .engine import Store, write_exactly
-from .marks import Mark
+from .engine import Store
 
 VERSION = "1"
-SCHEMA, TURN, MARK = "schema", "turn", "journal mark"
+SCHEMA = "schema"
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_name)s",
     "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -298,6 +293,16 @@ heads = Table(
     Column("text", Text, nullable=False),
 )
 
+# One row: how far in the log this database is, and the worker's turn; see ``log``.
+log = Table(
+    "log",
+    schema,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("turn", Text, nullable=False),
+)
+
 metadata = Table(
     "metadata",
     schema,
@@ -353,17 +358,11 @@ _VALUE = select(metadata.c.value).where(metadata.c.name == bindparam("name"))
 _VALUES = select(metadata.c.name, metadata.c.value).where(
     metadata.c.name.in_(bindparam("names", expanding=True))
 )
-_TURN = (
-    update(metadata)
-    .where(metadata.c.name == TURN, metadata.c.value == bindparam("before"))
-    .values(value=bindparam("after"))
-)
 # In words that SQLite and PostgreSQL share.
 _PUT = text(
     "INSERT INTO metadata (name, value) VALUES (:name, :value) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
-_PUT_LATER = text(f"{_PUT} WHERE metadata.value < excluded.value")
 
 
 def read_metadata(connection: Connection, name: str, *, default: str = "") -> str:
@@ -385,42 +384,9 @@ def write_metadata(connection: Connection, name: str, *, value: str) -> None:
     connection.execute(_PUT, {"name": name, "value": value})
 
 
-def take_turn(connection: Connection, before: str, *, after: str) -> None:
-    """Replace the turn by the next; raise Busy if another process took it."""
-    if before:
-        turns = {"before": before, "after": after}
-        write_exactly(connection, _TURN, rows=[turns], n=1, refusal=overtaken_error())
-        return
-    if read_metadata(connection, TURN):
-        raise overtaken_error()
-    connection.execute(insert(metadata), {"name": TURN, "value": after})
-
-
 def overtaken_error() -> Busy:
     """Return the error that another process took over."""
     return Busy(
         "another process took over the work meanwhile; what was accepted is safe, run "
         "the command again"
     )
-
-
-def read_mark(connection: Connection) -> Mark:
-    """Return the newest mark of the journal that the store knows."""
-    return parse_mark(read_metadata(connection, MARK))
-
-
-def parse_mark(value: str) -> Mark:
-    """Return the mark that a value of the store spells."""
-    try:
-        return Mark.parse(value)
-    except ValueError:
-        raise StoreFailed(
-            "the database does not say how long the journal is, as this expunge writes "
-            "it; use the expunge that made it, or put it back from a backup and run "
-            "expunge restore"
-        ) from None
-
-
-def write_mark(connection: Connection, mark: Mark) -> None:
-    """Record a mark of the journal, if it is newer than the recorded one."""
-    connection.execute(_PUT_LATER, {"name": MARK, "value": str(mark)})

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""New log: one that begins with what is known, in place of a damaged one.
+
+It is written from the database in use, which has everything that a log says except the
+tags of people who were forgotten: those are erased with the people. Intact lines still
+have them, so it is known how much is lost: the people of so many requests can no longer
+be named. From then on backups from before those requests are refused, and a fit warns
+that it cannot recognise these people.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+
+from sqlalchemy import Connection
+
+from ...exceptions import JournalDamaged, NeedsRestore
+from ...ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
+from ...ledger.documents import midnight
+from ...promise.certificate import Certificate
+from ..context import WAIT, Context
+from ..log import STATEMENT, Content, Mark, read_position
+from ..statements import MADE, accepted_line, apply_line, request_line
+from ..storage import ledger_table, releases_table, requests_table
+
+
+def begin_new_log(context: Context) -> int | None:
+    """Begin a new log where it is damaged; leave one that is sound, and return None.
+
+    Otherwise return how many requests can no longer be named.
+    """
+    log = context.log
+    with context.hold_lock(WAIT):
+        log.settle_draft()
+        with context.store.read() as connection:
+            known = read_position(connection)
+        with suppress(JournalDamaged, NeedsRestore):
+            log.require_newest(known)  # as every open does
+            return None
+        with context.store.read() as connection:
+            for name in releases_table.read_checkpoints(connection).values():
+                context.checkpoints.require_key(name)
+        _require_newest_database(context, known.mark)
+        with log.replace() as (connection, before, lines):
+            _require_newest_database(context, before.mark)
+            intact = log.read_intact()
+            _require_store_knows(connection, intact)
+            for line in intact:  # what a crash left in the log alone
+                apply_line(connection, line)
+            lines += _complete(connection, intact)
+            applied = requests_table.read_stage(connection, requests_table.APPLIED)
+            unnamed = find_unnamed(lines, [line.id for line in applied])
+    return len(unnamed)
+
+
+def find_unnamed(lines: Iterable[Content], applied: Iterable[str] = ()) -> set[str]:
+    """Return the requests, applied or completed, whose people the lines do not name."""
+    named, done = set(), {*applied}
+    for line in lines:
+        named |= {one["id"] for one in line.get("accepted", ())}
+        done |= {*line.get("receipts", ())}
+    return done - named
+
+
+def _require_newest_database(context: Context, known: Mark) -> None:
+    """Refuse a database that may be older than the log was.
+
+    ``known`` is its mark. A log or a mark file of a later number was written after it.
+    Of the same number, the mark file says how long the log was, and the part that the
+    database does not know of must be intact.
+    """
+    newest = context.log.read_mark_file()
+    number = max(newest.number, context.log.read_number())
+    if number > known.number or (
+        newest.number == known.number
+        and newest.end >= known.end
+        and newest != known
+        and not _holds_lines(context, known.end, end=newest.end)
+    ):
+        raise NeedsRestore(
+            f"the journal held {newest.end} bytes (rebuilds: {number}), and the "
+            f"database knows of {known.end} (rebuilds: {known.number}): it was "
+            "put back from a backup, and nobody can tell who was forgotten since; put "
+            "back the newest copy of the journal"
+        )
+
+
+def _holds_lines(context: Context, start: int, *, end: int) -> bool:
+    """Return whether the log has intact lines from one position to another."""
+    try:
+        return end in [place for place, _ in context.log.read(start)]
+    except JournalDamaged:
+        return False
+
+
+def _require_store_knows(connection: Connection, lines: Sequence[Content]) -> None:
+    """Refuse a store that does not know the outcome of a request, fit or removal."""
+    completed = sorted({id_ for line in lines for id_ in line.get("receipts", ())})
+    there = requests_table.find_requests(connection, completed)
+    lost = [
+        request
+        for request in completed
+        if request not in there or there[request].stage == requests_table.ACCEPTED
+    ]
+    texts = (text for line in lines for text in line.get(STATEMENT, ()))
+    entries = list(map(read_entry, texts))
+    gone = [
+        entry
+        for entry in entries
+        if isinstance(entry, MADE)
+        and not releases_table.has_certificate(
+            connection, entry.model, digest=entry.certificate
+        )
+    ]
+    kept = [
+        entry
+        for entry in entries
+        if isinstance(entry, ModelRemoved)
+        and not releases_table.is_removed(connection, entry.model)
+    ]
+    if lost or gone or kept:
+        raise NeedsRestore(
+            f"the database lacks completed requests ({len(lost)}), releases "
+            f"({len(gone)}) and removals of models ({len(kept)}) that are in the "
+            "journal: it was put back from a backup; run expunge restore BACKUP, so "
+            "that nobody comes back with it"
+        )
+
+
+def _complete(connection: Connection, intact: Sequence[Content]) -> Iterator[Content]:
+    """Yield intact lines with those that are lost, statements in their order."""
+    stated = {
+        read_entry(line[STATEMENT][0]).sequence for line in intact if STATEMENT in line
+    }
+    lost = [
+        line
+        for line in _statement_lines(connection)
+        if read_entry(line[STATEMENT][0]).sequence not in stated
+    ]
+    lost.reverse()
+    for line in intact:
+        if STATEMENT in line:
+            place = read_entry(line[STATEMENT][0]).sequence
+            while lost and read_entry(lost[-1][STATEMENT][0]).sequence < place:
+                yield lost.pop()
+        yield line
+    yield from reversed(lost)
+    accepted = {one["id"] for line in intact for one in line.get("accepted", ())}
+    waiting = requests_table.read_stage(connection, requests_table.ACCEPTED)
+    new = [line.id for line in waiting if line.id not in accepted]
+    if new:
+        found = requests_table.find_requests(connection, new)
+        tags = requests_table.read_tags(connection, new)
+        near = requests_table.read_tags(connection, new, near=True)
+        asked = [request_line(found[id_], tags[id_], near=near[id_]) for id_ in new]
+        rows = requests_table.read_new_rows(connection, new)
+        yield accepted_line(asked, [dict(one._mapping) for one in rows])
+    yield from (line for line in _other_lines(connection) if line not in intact)
+
+
+def _statement_lines(connection: Connection) -> Iterator[Content]:
+    """Yield all statements in the store as lines of a journal."""
+    start = 0
+    for text in ledger_table.read_heads(connection):
+        head = Head.from_json(text)
+        entries = ledger_table.read_entries(connection, start, most=head.size - start)
+        start = head.size
+        done = [one.request for one in entries if isinstance(one, RequestCompleted)]
+        made = [one for one in entries if isinstance(one, MADE)]
+        certificates = releases_table.read_certificates(
+            connection, [one.certificate for one in made]
+        )
+        completed = requests_table.find_requests(connection, done)
+        times = [line.completed for line in completed.values()]
+        yield {
+            STATEMENT: [one.to_json() for one in entries],
+            "head": text,
+            "time": max(times, default=midnight(head.day)),
+            "receipts": {id_: _read_signed(connection, id_) for id_ in done},
+            "refused": [
+                one.request
+                for one in entries
+                if isinstance(one, RequestCompleted) and one.outcome == "refused"
+            ],
+            "fitted": [
+                one.model for one in made if _is_fit(certificates[one.certificate])
+            ],
+            "certificates": certificates,
+        }
+
+
+def _read_signed(connection: Connection, request: str) -> dict[str, str]:
+    """Return what only a receipt says."""
+    text = requests_table.read_receipt(connection, request) or ""
+    receipt = Receipt.from_json(text)
+    return {"signature": receipt.signature, "handling": receipt.handling.to_json()}
+
+
+def _is_fit(certificate: str) -> bool:
+    """Return whether a release is the first one of a fit."""
+    return Certificate.from_json(certificate).is_of_a_fit
+
+
+def _other_lines(connection: Connection) -> Iterator[Content]:
+    """Yield as lines which requests were cancelled, and which releases left."""
+    for line in requests_table.read_stage(connection, requests_table.CANCELLED):
+        yield {"cancelled": {"request": line.id}}
+    for line in releases_table.read_shipments(connection):
+        which = {"model": line.model, "number": line.number}
+        yield {"shipped": which | {"time": line.time, "name": line.name}}
+        if line.withdrawn is not None:
+            yield {"withdrawn": which | {"time": line.withdrawn}}
