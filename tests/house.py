@@ -36,7 +36,12 @@ SKLEARN = ("linear_model", "preprocessing", "adopt", "tables", "demo")
 SKLEARN_METHODS = ("fit", "score", "transform", "fit_transform")
 
 # Parts that the rest does without: whoever is asked for one imports it then.
-APART = ("expunge.files.onnx", "expunge.registry.lake")
+APART = (
+    "expunge.files.onnx",
+    "expunge.registry.lake",
+    "expunge.service.oidc",
+    "expunge.service.opendsr",
+)
 
 # Where chance could come from; noise is drawn in one module and nowhere else.
 SAMPLERS = re.compile(
@@ -190,7 +195,8 @@ def apart(source: Source) -> Iterator[str]:
             later.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     for line, name in source.imports():
         of = [part for part in APART if f"{name}.".startswith(f"{part}.")]
-        if of and source.module not in of and line not in later:
+        is_inside = any(f"{source.module}.".startswith(f"{part}.") for part in of)
+        if of and not is_inside and line not in later:
             yield source.at(line, f"imports {name}, which stands apart")
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small identity provider to test with: everybody who asks is let in."""
 
+import json
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -28,6 +29,7 @@ class TestProvider:
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048))
     signer: RSAKey | None = None
     asked: dict[str, dict[str, str]] = field(default_factory=dict)
+    algorithm: str = "RS256"
 
     def make_token(self, asked: dict[str, str]) -> str:
         """Return the signed claims of a person."""
@@ -42,6 +44,11 @@ class TestProvider:
             "exp": now + 300,
         }
         claims |= self.claims | self.changes
+        claims = {name: value for name, value in claims.items() if value is not None}
+        if self.algorithm == "none":
+            parts = [json.dumps(one).encode() for one in ({"alg": "none"}, claims)]
+            words = [urlsafe_b64encode(one).decode().rstrip("=") for one in parts]
+            return ".".join([*words, ""])
         return jwt.encode({"alg": "RS256"}, claims, self.signer or self.key)
 
 
@@ -50,8 +57,9 @@ def make_provider_app(provider: TestProvider) -> FastAPI:
     app = FastAPI()
 
     @app.get("/.well-known/openid-configuration")
-    def discover() -> dict[str, str]:
+    def discover() -> dict[str, Any]:
         return {
+            "id_token_signing_alg_values_supported": ["none", "HS256", "RS256"],
             "issuer": provider.issuer,
             "authorization_endpoint": f"{provider.issuer}/authorize",
             "token_endpoint": f"{provider.issuer}/token",

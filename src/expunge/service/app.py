@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..exceptions import InvalidInput
 from ..registry import Registry
-from . import admin, ledger, models, opendsr, requests, signin
+from . import admin, ledger, models, requests, signin
 from .auth import Authenticator
 from .intake import Intake
 from .logs import TELEMETRY, HiddenCalls, LogCalls, ShowCalls, configure_logs, log
@@ -130,6 +130,8 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
     intake, metrics = Intake(registry, settings), Metrics(registry)
     processor, composers = None, {}
     if settings.opendsr is not None:
+        from . import opendsr  # only who offers it needs it
+
         processor = opendsr.open_processor(settings.opendsr)
         composers = opendsr.make_composers(
             registry, processor, address=settings.address
@@ -168,9 +170,9 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
     for pages in (signin, requests, models, ledger, admin):
         app.include_router(pages.pages)
     if settings.oidc is not None:
-        from .oidc import make_provider_router  # it takes a while to import
+        from .oidc import add_provider  # it takes a while to import
 
-        app.include_router(make_provider_router(settings.oidc, settings.address))
+        add_provider(app, settings)
     add_files(app)
     add_health(app, readiness)
     install_handlers(app)

@@ -1,215 +1,156 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sign-in by an identity provider: OpenID Connect, code flow with PKCE.
+"""Sign-in by an identity provider: OpenID Connect, code flow with PKCE, by Authlib.
 
-The browser keeps what belongs to an attempt, in a cookie of ten minutes: the state, the
-nonce and the verifier, so any process can finish what another began. What a person may
-do here follows from one claim of theirs, by the operator's settings.
+The browser keeps what belongs to an attempt, in a signed cookie of ten minutes: the
+state, the nonce and the verifier, so any process can finish what another began. What a
+person may do here follows from one claim of theirs, by the operator's settings.
 
 A browser that comes back from another site sends no strict cookie with the page that it
 is led to. So the way ends at a page of ours that leads on by itself.
+
+Only a service whose settings have a provider imports this.
 """
 
-import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
 from hashlib import sha256
-from hmac import compare_digest
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from authlib.common.errors import AuthlibBaseError
-from authlib.integrations.httpx_client import AsyncOAuth2Client
-from fastapi import APIRouter, Query
+from authlib.integrations.base_client.errors import MismatchingStateError
+from authlib.integrations.starlette_client import OAuth
+from fastapi import FastAPI, Query
 from fastapi import Request as Call
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from httpx2 import AsyncClient, HTTPError
-from joserfc import jwt
+from fastapi.responses import HTMLResponse, Response
+from httpx2 import HTTPError
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from starlette.middleware.sessions import SessionMiddleware
 
 from ..exceptions import InvalidInput
-from ..promise.noise import random_bytes
 from ..registry.access import LONGEST_NAME, SCOPES
-from .auth import begin_session, read_cookie, set_cookie
+from .auth import begin_session, name_cookie
 from .problems import Refused
 from .rendering import NO_STORE, render
 from .routing import page_router
-from .settings import OidcSettings
+from .settings import OidcSettings, ServiceSettings
 from .signin import read_next
 
 CALLBACK = "/sign-in/oidc/callback"
 COOKIE = "expunge_oidc"
-MINUTES = 10
-WORD_BYTES = 32
+SECONDS = 600  # for which a browser keeps an attempt
 ALGORITHMS = ["RS256", "PS256", "ES256", "EdDSA"]
 TIMEOUT = 10.0
 LEEWAY = 60  # seconds by which clocks may differ
 SHOWN = ("preferred_username", "email")  # of a name, for people to read
 SUBJECT_DIGITS = 12
 AGAIN = "the sign-in did not succeed; begin again"
-NEXT = "expunge_next"
+NEXT = "next"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SignInAttempt:
-    """What a browser keeps of a sign-in under way."""
+def add_provider(app: FastAPI, settings: ServiceSettings) -> None:
+    """Let people sign in to an application at the provider of its settings."""
+    assert settings.oidc is not None
+    oidc, pages = settings.oidc, page_router()
+    _require_safe(oidc)
+    issuer, name = oidc.issuer.rstrip("/"), str(urlsplit(oidc.issuer).hostname)
+    client = OAuth().register(
+        "provider",
+        client_id=oidc.client_id,
+        client_secret=oidc.client_secret,
+        server_metadata_url=f"{issuer}/.well-known/openid-configuration",
+        client_kwargs={
+            "scope": "openid profile email",
+            "code_challenge_method": "S256",
+            "timeout": TIMEOUT,
+        },
+    )
 
-    state: str
-    nonce: str
-    verifier: str
-
-    def to_cookie(self) -> str:
-        """Return it as the value of a cookie."""
-        return urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode()
-
-    @classmethod
-    def from_cookie(cls, value: str) -> "SignInAttempt":
-        """Return the attempt in a cookie; refuse what is none."""
+    async def discover() -> None:
+        """Ask the provider once where its endpoints are."""
         try:
-            fields = json.loads(urlsafe_b64decode(value.encode()))
-            return cls(*(str(fields[name]) for name in cls.__slots__))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise Refused(400, AGAIN) from None
+            found = await client.load_server_metadata()
+        except (HTTPError, ValueError, TypeError):
+            raise Refused(503, f"{name} does not answer; try later") from None
+        if found.get("issuer") != oidc.issuer:
+            found.clear()
+            raise Refused(503, f"{name} names another issuer; check the settings")
+        found["id_token_signing_alg_values_supported"] = ALGORITHMS
 
-
-@dataclass(frozen=True, slots=True)
-class SignedIn:
-    """A person whom the provider vouches for, and what they may do here."""
-
-    name: str
-    scopes: tuple[str, ...]
-
-
-class Provider:
-    """An identity provider.
-
-    Parameters
-    ----------
-    settings
-        Of the provider.
-    address
-        Under which browsers reach this service.
-    """
-
-    def __init__(self, settings: OidcSettings, address: str) -> None:
-        _require_safe(settings)
-        self._settings = settings
-        self._callback = address.rstrip("/") + CALLBACK
-        self._known: dict[str, Any] = {}
-
-    @cached_property
-    def name(self) -> str:
-        """The provider's host."""
-        return str(urlsplit(self._settings.issuer).hostname)
-
-    async def begin(self) -> tuple[str, SignInAttempt]:
-        """Return where to send the browser, and what it must keep."""
-        attempt = SignInAttempt(*(_make_word() for _ in range(3)))
-        places = await self._discover()
-        async with self._connect() as client:
-            url, _ = client.create_authorization_url(
-                places["authorization_endpoint"],
-                state=attempt.state,
-                nonce=attempt.nonce,
-                code_verifier=attempt.verifier,
-            )
-        return str(url), attempt
-
-    async def finish(
-        self, query: Mapping[str, str], attempt: SignInAttempt
-    ) -> SignedIn:
-        """Return who signed in, once the browser comes back."""
-        state = query.get("state", "")
-        if not compare_digest(state.encode(), attempt.state.encode()):
-            raise Refused(400, AGAIN)
-        if not query.get("code"):
-            raise Refused(403, AGAIN)
-        try:
-            claims = await self._fetch_claims(query["code"], attempt)
-        except (AuthlibBaseError, JoseError, HTTPError, KeyError, ValueError):
-            raise Refused(403, AGAIN) from None
-        return self._admit(claims)
-
-    async def _fetch_claims(self, code: str, attempt: SignInAttempt) -> dict[str, Any]:
-        """Return the claims of a person, checked."""
-        places = await self._discover()
-        async with self._connect() as client:
-            token = await client.fetch_token(
-                places["token_endpoint"],
-                code=code,
-                grant_type="authorization_code",
-                code_verifier=attempt.verifier,
-            )
-            keys = KeySet.import_key_set(
-                (await client.request("GET", places["jwks_uri"], withhold_token=True))
-                .raise_for_status()
-                .json()
-            )
-        found = jwt.decode(token["id_token"], keys, algorithms=ALGORITHMS)
-        checks = jwt.JWTClaimsRegistry(
-            leeway=LEEWAY,
-            iss={"essential": True, "value": self._settings.issuer},
-            aud={"essential": True, "value": self._settings.client_id},
-            azp={"value": self._settings.client_id},  # if others may hear it too
-            nonce={"essential": True, "value": attempt.nonce},
-            exp={"essential": True},
-            sub={"essential": True},
-        )
-        checks.validate(found.claims)
-        return dict(found.claims)
-
-    def _admit(self, claims: Mapping[str, Any]) -> SignedIn:
-        """Return what a person may do; refuse somebody who may do nothing."""
-        held = claims.get(self._settings.claim) or []
-        values = held if isinstance(held, list) else [held]
-        allowed = {
-            scope
-            for value in values
-            for scope in self._settings.scopes.get(str(value), ())
+    async def find_claims(call: Call) -> Mapping[str, Any]:
+        """Return the claims of a person who comes back, checked."""
+        wanted = {"iss": oidc.issuer, "aud": oidc.client_id}
+        options = {
+            name: {"essential": True, "value": value} for name, value in wanted.items()
         }
-        scopes = tuple(one for one in SCOPES if one in allowed)
-        if not scopes:
-            raise Refused(
-                403,
-                f"you are signed in at {self.name} and may do nothing here; ask the "
-                f"operator for a {self._settings.claim} that is in the settings",
+        try:
+            token = await client.authorize_access_token(
+                call, claims_options=options, leeway=LEEWAY
             )
-        return SignedIn(_make_name(claims, self.name), scopes)
+        except MismatchingStateError:
+            raise Refused(400, AGAIN) from None
+        except (AuthlibBaseError, JoseError, HTTPError, LookupError, ValueError):
+            raise Refused(403, AGAIN) from None
+        claims: Mapping[str, Any] = token.get("userinfo") or {}
+        if not claims.get("sub"):
+            raise Refused(403, AGAIN)
+        return claims
 
-    async def _discover(self) -> dict[str, Any]:
-        """Return where the provider's endpoints are; it is asked once."""
-        if not self._known:
-            place = self._settings.issuer.rstrip("/")
-            try:
-                async with AsyncClient(timeout=TIMEOUT) as client:
-                    answer = await client.get(
-                        f"{place}/.well-known/openid-configuration"
-                    )
-                found = answer.raise_for_status().json()
-            except (HTTPError, ValueError):
-                raise Refused(503, f"{self.name} does not answer; try later") from None
-            if found.get("issuer") != self._settings.issuer:
-                raise Refused(
-                    503, f"{self.name} names another issuer; check the settings"
-                )
-            self._known = dict(found)
-        return self._known
+    @pages.get("/sign-in/oidc")
+    async def leave_for_provider(
+        call: Call, next: Annotated[str, Query(max_length=200)] = "/"
+    ) -> Response:
+        """Send the browser to the provider."""
+        await discover()
+        call.session[NEXT] = read_next(next)
+        callback = settings.address.rstrip("/") + CALLBACK
+        response: Response = await client.authorize_redirect(call, callback)
+        return response
 
-    def _connect(self) -> AsyncOAuth2Client:
-        return AsyncOAuth2Client(
-            self._settings.client_id,
-            self._settings.client_secret,
-            scope="openid profile email",
-            redirect_uri=self._callback,
-            code_challenge_method="S256",
-            timeout=TIMEOUT,
+    @pages.get(CALLBACK)
+    async def return_from_provider(call: Call) -> Response:
+        """Begin a session for who comes back from the provider."""
+        await discover()
+        there = read_next(call.session.get(NEXT, "/"))
+        claims = await find_claims(call)
+        call.session.clear()
+        scopes, who = (
+            _find_scopes(claims, oidc, provider=name),
+            _make_name(claims, name),
         )
+        html = render("signed_in", call, next=there, name=who)
+        response = HTMLResponse(
+            html, headers={**NO_STORE, "Refresh": f"0; url={there}"}
+        )
+        return await begin_session(call, who, scopes=scopes, response=response)
+
+    app.include_router(pages)
+    app.add_middleware(
+        SessionMiddleware,
+        # What it signs is of use to the browser alone that has it.
+        secret_key=sha256(b"expunge oidc\n" + oidc.client_secret.encode()).hexdigest(),
+        session_cookie=name_cookie(COOKIE, settings),
+        max_age=SECONDS,
+        https_only=settings.is_secure,
+    )
 
 
-def _make_word() -> str:
-    return urlsafe_b64encode(random_bytes(WORD_BYTES)).decode().rstrip("=")
+def _find_scopes(
+    claims: Mapping[str, Any], settings: OidcSettings, *, provider: str
+) -> tuple[str, ...]:
+    """Return what a person may do; refuse somebody who may do nothing."""
+    held = claims.get(settings.claim) or []
+    values = held if isinstance(held, list) else [held]
+    allowed = {
+        scope for value in values for scope in settings.scopes.get(str(value), ())
+    }
+    scopes = tuple(one for one in SCOPES if one in allowed)
+    if not scopes:
+        raise Refused(
+            403,
+            f"you are signed in at {provider} and may do nothing here; ask the "
+            f"operator for a {settings.claim} that is in the settings",
+        )
+    return scopes
 
 
 def _make_name(claims: Mapping[str, Any], provider: str) -> str:
@@ -240,50 +181,3 @@ def _require_safe(settings: OidcSettings) -> None:
                 f"the {settings.claim} {value!r} has the scope {unknown[0]!r}; there "
                 f"are {', '.join(SCOPES)}"
             )
-
-
-def make_provider_router(settings: OidcSettings, address: str) -> APIRouter:
-    """Return the routes of a provider.
-
-    Parameters
-    ----------
-    settings
-        Of the provider.
-    address
-        Under which browsers reach this service.
-    """
-    provider = Provider(settings, address)
-    router = page_router()
-
-    @router.get("/sign-in/oidc")
-    async def leave_for_provider(
-        call: Call, next: Annotated[str, Query(max_length=200)] = "/"
-    ) -> Response:
-        """Send the browser to the provider."""
-        url, attempt = await provider.begin()
-        response = RedirectResponse(url, 303, headers=NO_STORE)
-        return keep(response, call, values=(attempt.to_cookie(), read_next(next)))
-
-    @router.get(CALLBACK)
-    async def return_from_provider(call: Call) -> Response:
-        """Begin a session for who comes back from the provider."""
-        attempt = SignInAttempt.from_cookie(read_cookie(call, COOKIE))
-        person = await provider.finish(dict(call.query_params), attempt)
-        there = read_next(read_cookie(call, NEXT))
-        html = render("signed_in", call, next=there, name=person.name)
-        lead = {**NO_STORE, "Refresh": f"0; url={there}"}
-        response = HTMLResponse(html, headers=lead)
-        keep(response, call, values=("", ""))
-        return await begin_session(
-            call, person.name, scopes=person.scopes, response=response
-        )
-
-    return router
-
-
-def keep(response: Response, call: Call, *, values: tuple[str, str]) -> Response:
-    """Let the browser keep an attempt, and where it leads, until it comes back."""
-    settings = call.app.state.intake.settings
-    for name, value in zip((COOKIE, NEXT), values, strict=True):
-        set_cookie(response, name, value=value, settings=settings, minutes=MINUTES)
-    return response
