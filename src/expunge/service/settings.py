@@ -6,20 +6,22 @@ tables ``opendsr`` and ``oidc``. The client's secret of an identity provider is 
 from the environment, so that the file may be shown to others.
 """
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ..exceptions import InvalidInput
 from .outbound.policy import Policy
 from .windows import Windows
 
 KIB = 1024
-# What a key takes, by the kind of its default.
-KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
+STRICT = ConfigDict(strict=True, extra="forbid")  # of what a file says
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class OidcSettings:
     claim
         The claim that says it, such as "groups"; a text or a list of texts.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     issuer: str
     client_id: str
@@ -56,6 +60,8 @@ class OpenDsrSettings:
     certificate, key
         PEM files: the certificate with its chain, and the private RSA key.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     domain: str
     certificate: Path
@@ -107,6 +113,8 @@ class ServiceSettings:
     opendsr, oidc
         Set if the service offers them.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     window: int = 900
     address: str = "http://127.0.0.1:8300"
@@ -167,8 +175,17 @@ class ServiceSettings:
         )
 
 
-Settings = TypeVar("Settings", OidcSettings, OpenDsrSettings, ServiceSettings)
 SECRET = "EXPUNGE_OIDC_SECRET"
+TABLES = {"opendsr": OpenDsrSettings, "oidc": OidcSettings}
+# What a key takes, by how the type of a validation error begins.
+WANTED = {
+    "int": "a whole number",
+    "bool": "true or false",
+    "tuple": "a list",
+    "dict": "a table",
+    "mapping": "a table",
+    "dataclass": "a table, its name in brackets above its keys",
+}
 
 
 def read_settings(path: Path) -> ServiceSettings:
@@ -177,55 +194,32 @@ def read_settings(path: Path) -> ServiceSettings:
         data = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is not TOML: {error}") from None
-    opendsr, oidc = data.pop("opendsr", None), data.pop("oidc", None)
-    if opendsr is not None:
-        parts = {
-            name: path.parent / value if name in ("certificate", "key") else value
-            for name, value in _require_table(opendsr, "opendsr").items()
-        }
-        data["opendsr"] = _build(OpenDsrSettings, parts, where="opendsr")
-    if oidc is not None:
-        parts = _require_table(oidc, "oidc")
-        parts["client_secret"] = os.environ.get(SECRET, "")
-        scopes = _require_table(parts.get("scopes", {}), "oidc.scopes")
-        parts["scopes"] = {name: tuple(some) for name, some in scopes.items()}
-        data["oidc"] = _build(OidcSettings, parts, where="oidc")
-    for name in ("id_kinds", "callback_hosts", "callback_ports"):
-        if isinstance(data.get(name), list):
-            data[name] = tuple(data[name])
-    return _build(ServiceSettings, data, where=str(path))
-
-
-def _require_table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InvalidInput(f"{where} is not a table; write [{where}] above its keys")
-    return dict(value)
-
-
-def _build(kind: type[Settings], data: dict[str, Any], *, where: str) -> Settings:
-    """Return settings of a kind; refuse a key that it does not have."""
-    known = {one.name: one for one in fields(kind)}
-    unknown = sorted(set(data) - set(known))
-    if unknown:
-        raise InvalidInput(
-            f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(known)}"
-        )
-    for name, value in data.items():
-        _require_kind(value, known[name].default, where=f"{name} in {where}")
+    opendsr, oidc = data.get("opendsr"), data.get("oidc")
+    for name in ("certificate", "key"):
+        if isinstance(opendsr, dict) and isinstance(opendsr.get(name), str):
+            opendsr[name] = str(path.parent / opendsr[name])
+    if isinstance(oidc, dict):
+        oidc["client_secret"] = os.environ.get(SECRET, "")
     try:
-        return kind(**data)
-    except TypeError as error:
-        raise InvalidInput(f"{where}: {error}; give all keys") from None
+        # As JSON, where lists are tuples and texts are paths, and nothing else is.
+        text = json.dumps(data, default=str)
+        return TypeAdapter(ServiceSettings).validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInput(_explain(first, str(path))) from None
 
 
-def _require_kind(value: Any, default: Any, *, where: str) -> None:
-    """Refuse a value of another kind than the default has."""
-    if isinstance(default, tuple):
-        items = type(default[0]) if default else str
-        fits = isinstance(value, tuple) and all(type(one) is items for one in value)
-        wanted = f"a list, each {KINDS[items]}"
-    else:
-        fits = type(default) not in KINDS or type(value) is type(default)
-        wanted = KINDS.get(type(default), "")
-    if not fits:
-        raise InvalidInput(f"{where} is {value!r}; give {wanted}")
+def _explain(error: Mapping[str, Any], file: str) -> str:
+    """Return what is wrong with a file, and what to do, in one sentence."""
+    place, kind = [str(part) for part in error["loc"]], str(error["type"])
+    key = ".".join(place)
+    if kind == "value_error":
+        return str(error["ctx"]["error"])  # our own words
+    if kind == "unexpected_keyword_argument":
+        known = fields(TABLES.get(place[0], ServiceSettings))
+        names = ", ".join(one.name for one in known)
+        return f"{file}: unknown key {key!r}; the keys are {names}"
+    if kind == "missing":
+        return f"{file}: {key} is missing; give it a value"
+    wanted = WANTED.get(kind.partition("_")[0], "a text")
+    return f"{file}: {key} is {error['input']!r}; give {wanted}"
