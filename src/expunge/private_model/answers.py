@@ -67,6 +67,7 @@ from .training_rows import RowChange
 
 POLISHING_STEPS = 3
 WIDE_STEPS = 6
+WIDE_PATIENCE = 10  # rounds of a fit by which its radius is not halved
 # A step of a wide model aims at this share of the gradient that should do, and at no
 # less than this share of the present one at a time: a radius shrinks faster than it.
 AIM, LEAST_AIM = 0.5, 0.02
@@ -360,7 +361,7 @@ def solve_wide(
         size = at.theta.size
         tau = min(budget.solver_error(size), budget.removal_budget(size))
     goal, short_cut, sums, n_steps = SMALLEST_GRADIENT, None, None, 0
-    before = inf
+    before, bound, patience = inf, inf, WIDE_PATIENCE
     while True:
         solution = minimise_wide(
             objective, rows, start=at, goal=goal, short_cut=short_cut
@@ -372,9 +373,12 @@ def solve_wide(
         draft = MatrixFree().answer_at_anchor(state)
         answer = _judge(terms, state, draft=draft, smallest=True)
         # Down to rounding if need be: that fits get there is what requests rest on.
-        stuck = not at.residual < 0.5 * before
+        # Where the objective falls for ever gradients vanish too, and radii do not.
+        patience -= not answer.radius.value < 0.5 * bound
+        stuck = not (at.residual < 0.5 * before and patience)
         if answer.radius.value <= tau or stuck:
             break
+        bound = answer.radius.value
         # Of the gradient that was reached: it may be well below the goal.
         before = at.residual
         goal = before * AIM * max(tau / answer.radius.value, LEAST_AIM)
