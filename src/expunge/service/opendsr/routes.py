@@ -3,10 +3,13 @@
 
 Every answer is signed, refusals too. What is refused, and how, follows from what was
 sent: a request about a stranger is accepted like any other. A caller sees the requests
-that came under the name of its token, and no others.
+that came under the name of its token, and no others. Whether an address may be called
+is decided when it comes, from the address alone, so that a sender learns at once of one
+that never will be.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
 from http import HTTPStatus
@@ -18,29 +21,23 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from ...exceptions import ExpungeError, InvalidInput
-from ...registry import Request
+from ...registry import Callback, Request
 from ...registry.context import today
 from ..auth import find_caller
 from ..intake import Intake, Note, Submission
 from ..logs import log_failure
 from ..outbound import Policy
 from ..problems import RETRY_SECONDS, describe_error
-from .answers import (
-    Answer,
-    StatusWriter,
-    add_signature,
-    describe_accepted,
-    describe_cancelled,
-    describe_refusal,
-    describe_service,
-    encode,
-    find_callbacks,
-)
+from ..windows import format_moment
+from .answers import FIDES_FORM, Answer, describe_status, encode, format_id
 from .documents import (
     EDITIONS,
+    FIDES,
     Complaint,
     Edition,
+    SubjectRequest,
     UnusableDocument,
+    list_supported,
     parse_id,
     parse_request,
 )
@@ -97,89 +94,47 @@ def make_router(intake: Intake, processor: Processor, *, policy: Policy) -> APIR
     """
     router = APIRouter()
 
+    @router.get(CERTIFICATE_PATH, include_in_schema=False)
     async def show_certificate() -> Response:
         return Response(processor.certificate, media_type="application/x-pem-file")
 
-    router.add_api_route(CERTIFICATE_PATH, show_certificate, include_in_schema=False)
     for edition in EDITIONS:
-        handlers = EditionHandlers(edition, intake, processor, policy=policy)
-        one = f"{edition.base}/{edition.collection}/{{request}}"
-        for method, path, handle in (
-            ("GET", f"{edition.base}/discovery", handlers.discover),
-            ("POST", f"{edition.base}/{edition.collection}", handlers.accept),
-            ("GET", one, handlers.show),
-            ("GET", f"{edition.base}/status/{{request}}", handlers.show),
-            ("DELETE", one, handlers.cancel),
-        ):
-            # A redirect to the other spelling would lead around a proxy with TLS.
-            for spelling in (path, f"{path}/"):
-                router.add_api_route(
-                    spelling,
-                    handlers.make_endpoint(handle),
-                    methods=[method],
-                    include_in_schema=False,
-                )
+        add_edition(router, edition, intake=intake, processor=processor, policy=policy)
     return router
 
 
-class EditionHandlers:
-    """What the routes of one edition do.
+def add_edition(
+    router: APIRouter,
+    edition: Edition,
+    *,
+    intake: Intake,
+    processor: Processor,
+    policy: Policy,
+) -> None:
+    """Add the routes of one edition."""
+    settings = intake.settings
+    make_headers = partial(processor.make_headers, edition.name)
+    find_headers = lru_cache(maxsize=MOST_KNOWN)(make_headers)
 
-    Parameters
-    ----------
-    edition
-        Of the protocol.
-    intake
-        Where requests come in.
-    processor
-        Who answers.
-    policy
-        Whom the service may call.
-    """
-
-    def __init__(
-        self, edition: Edition, intake: Intake, processor: Processor, *, policy: Policy
-    ) -> None:
-        self._edition = edition
-        self._intake = intake
-        self._processor = processor
-        self._policy = policy
-        address = intake.settings.address
-        self._status = StatusWriter(intake.registry, processor.domain, address)
-        self._make_headers = partial(processor.make_headers, edition.name)
-        self._find_headers = lru_cache(maxsize=MOST_KNOWN)(self._make_headers)
-
-    def make_endpoint(self, handle: Handler) -> Callable[[Call], Awaitable[Response]]:
-        """Return an endpoint that signs what a handler says, or why it refuses."""
-
-        async def answer(call: Call) -> Response:
-            try:
-                reply = await handle(call)
-            except (ExpungeError, HTTPException) as error:
-                reply = refuse(call, error)
-            return await run_in_threadpool(self._sign, reply)
-
-        return answer
-
-    async def discover(self, call: Call) -> Reply:
-        """Say what is understood; no token is needed, and one that is sent is checked.
-
-        So a connector that tests its settings learns of a wrong token.
-        """
+    async def discover(call: Call) -> Reply:
+        # A token is not needed, and one that is sent is checked: so a connector that
+        # tests its settings learns of a wrong token.
         if "authorization" in call.headers:
             await find_caller(call)
-        url = self._processor.certificate_url
-        return Reply(200, describe_service(self._edition, url), is_known=True)
+        said = {
+            "api_version": edition.version,
+            "supported_identities": list(list_supported()),
+            "supported_subject_request_types": ["erasure"],
+            "processor_certificate": processor.certificate_url,
+        }
+        return Reply(200, said, is_known=True)
 
-    async def accept(self, call: Call) -> Reply:
-        """Accept a request; it is on disk when this answers."""
+    async def accept(call: Call) -> Reply:
         caller = await find_caller(call, "request")
-        body, settings = await call.body(), self._intake.settings
-        asked = parse_request(
-            body, self._edition, today=today(), id_kinds=settings.id_kinds
-        )
+        body = await call.body()
+        asked = parse_request(body, edition, today=today(), id_kinds=settings.id_kinds)
         callbacks = find_callbacks(
-            asked, self._edition, policy=self._policy, fides=settings.fides_address
+            asked, edition, policy=policy, fides=settings.fides_address
         )
         request = Request(
             subjects=(),
@@ -187,45 +142,120 @@ class EditionHandlers:
             regime=asked.regime,
             submitted=asked.submitted,
             sender=caller.name,
-            envelope=f"{self._edition.name} {sha256(body).hexdigest()}",
+            envelope=f"{edition.name} {sha256(body).hexdigest()}",
         )
         submission = Submission(request, (asked.identities,), callbacks)
-        (shown,) = await self._intake.accept([submission], size=len(body))
-        return Reply(201, describe_accepted(shown, body), is_promise=True)
+        (shown,) = await intake.accept([submission], size=len(body))
+        said = {
+            "controller_id": caller.name,
+            "expected_completion_time": format_moment(shown.window.answer),
+            "received_time": format_moment(shown.window.start),
+            "encoded_request": b64encode(body).decode("ascii"),
+            "subject_request_id": format_id(shown.request),
+        }
+        return Reply(201, said, is_promise=True)
 
-    async def show(self, call: Call) -> Reply:
-        """Say how far a request is."""
+    async def show(call: Call) -> Reply:
         caller = await find_caller(call, "request")
         request = find_id(call)
 
         def describe() -> Answer:
-            return self._status.describe(self._intake.show(request, caller.name))
+            shown = intake.show(request, caller.name)
+            return describe_status(
+                shown, intake.registry, processor=processor, address=settings.address
+            )
 
         said = await run_in_threadpool(describe)
-        return Reply(200, {"api_version": self._edition.version, **said})
+        return Reply(200, {"api_version": edition.version, **said})
 
-    async def cancel(self, call: Call) -> Reply:
-        """Cancel a request while it is pending."""
+    async def cancel(call: Call) -> Reply:
         caller = await find_caller(call, "request")
         request = find_id(call)
         try:
-            shown = await run_in_threadpool(self._intake.cancel, request, caller.name)
+            shown = await run_in_threadpool(intake.cancel, request, caller.name)
         except InvalidInput:
             raise UnusableDocument([NOT_PENDING]) from None
-        await self._intake.record(Note(caller.name, "cancel", request))
-        return Reply(202, describe_cancelled(shown, self._edition), is_promise=True)
+        await intake.record(Note(caller.name, "cancel", request))
+        said = {
+            "api_version": edition.version,
+            "controller_id": caller.name,
+            # It came in the window of the request: later it would have been refused.
+            "received_time": format_moment(shown.window.start),
+            "subject_request_id": format_id(shown.request),
+        }
+        return Reply(202, said, is_promise=True)
 
-    def _sign(self, reply: Reply) -> Response:
-        """Return an answer as it is sent."""
-        sign, said = self._processor.sign, reply.said
-        body = encode(add_signature(said, sign) if reply.is_promise else said)
-        make_headers = self._find_headers if reply.is_known else self._make_headers
+    def sign(reply: Reply) -> Response:
+        said = reply.said
+        if reply.is_promise:  # of the bytes as they are without it
+            said = {**said, "processor_signature": processor.sign(encode(said))}
+        body = encode(said)
         headers = {
             "Cache-Control": "no-store",
-            **make_headers(body),
+            **(find_headers if reply.is_known else make_headers)(body),
             **reply.headers,
         }
         return Response(body, reply.code, headers, media_type="application/json")
+
+    def signed(handle: Handler) -> Callable[[Call], Awaitable[Response]]:
+        async def answer(call: Call) -> Response:
+            try:
+                reply = await handle(call)
+            except (ExpungeError, HTTPException) as error:
+                reply = refuse(call, error)
+            return await run_in_threadpool(sign, reply)
+
+        return answer
+
+    collection = f"{edition.base}/{edition.collection}"
+    for method, path, handle in (
+        ("GET", f"{edition.base}/discovery", discover),
+        ("POST", collection, accept),
+        ("GET", f"{collection}/{{request}}", show),
+        ("GET", f"{edition.base}/status/{{request}}", show),
+        ("DELETE", f"{collection}/{{request}}", cancel),
+    ):
+        # A redirect to the other spelling would lead around a proxy with TLS.
+        for spelling in (path, f"{path}/"):
+            router.add_api_route(
+                spelling, signed(handle), methods=[method], include_in_schema=False
+            )
+
+
+def find_callbacks(
+    asked: SubjectRequest, edition: Edition, *, policy: Policy, fides: str
+) -> tuple[Callback, ...]:
+    """Return whom a request wants told; refuse addresses that may not be called.
+
+    Parameters
+    ----------
+    asked
+        The request.
+    edition
+        Of the protocol.
+    policy
+        Whom the service may call.
+    fides
+        Where fides is reached; empty if it is not to be called.
+    """
+    found = [
+        ("status_callback_urls", Callback(asked.request, url, edition.form))
+        for url in asked.callbacks
+    ]
+    if asked.reply is not None:
+        if not fides:
+            message = f"extensions: {FIDES} cannot be called; set fides_address here"
+            raise UnusableDocument([Complaint("extensions", "invalid", message)])
+        url, token = fides.rstrip("/") + asked.reply.path, asked.reply.token
+        reply = Callback(asked.request, url, FIDES_FORM, token)
+        found.append(("extensions", reply))
+    for field, callback in found:
+        try:
+            policy.require_allowed(callback.url)
+        except InvalidInput as error:
+            said = Complaint(field, "invalid", f"{field}: {error}")
+            raise UnusableDocument([said]) from None
+    return tuple(callback for _, callback in found)
 
 
 def find_id(call: Call) -> str:
@@ -239,7 +269,7 @@ def find_id(call: Call) -> str:
 def refuse(call: Call, error: ExpungeError | HTTPException) -> Reply:
     """Return the protocol's object for an error; it holds nothing that was sent."""
     if isinstance(error, UnusableDocument):
-        return Reply(400, describe_refusal(400, error.complaints), is_known=True)
+        return _refusal(400, error.complaints)
     if isinstance(error, HTTPException):
         code, message, headers = error.status_code, error.detail, error.headers
     else:
@@ -252,5 +282,19 @@ def refuse(call: Call, error: ExpungeError | HTTPException) -> Reply:
             code, message = HTTPStatus.BAD_REQUEST, "this request cannot be accepted"
     status = HTTPStatus(code)
     other = Complaint("", REASONS.get(status, "failed"), message)
-    said = describe_refusal(int(status), [SAID.get(status, other)])
-    return Reply(int(status), said, headers or {}, is_known=True)
+    return _refusal(int(status), [SAID.get(status, other)], headers=headers)
+
+
+def _refusal(
+    code: int,
+    complaints: Sequence[Complaint],
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """Return the protocol's object for what is wrong."""
+    errors = [
+        {"domain": one.field, "reason": one.reason, "message": one.message}
+        for one in complaints
+    ]
+    error = {"code": code, "message": complaints[0].message, "errors": errors}
+    return Reply(code, {"error": error}, headers or {}, is_known=True)
