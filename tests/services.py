@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services to test with: in this process, or as the command that operators run."""
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
 from typing import Any, NamedTuple
@@ -22,6 +19,7 @@ from expunge.registry import Registry
 from expunge.service.app import create_app
 from expunge.service.settings import ServiceSettings
 from expunge.service.windows import LONGEST
+from tests.apart import Forked
 from tests.registries import SECOND, now
 
 PATIENCE = 30.0
@@ -57,23 +55,13 @@ def serve_in_process(registry: Registry, **settings: Any) -> Iterator[InProcess]
 class Process(NamedTuple):
     """A service as a process of its own."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     address: str
 
     def kill(self) -> None:
         """End it without a warning."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-
-
-def start_service(folder: Path, port: int, *options: str) -> Process:
-    """Start ``expunge serve`` and wait until it is ready."""
-    words = [sys.executable, "-m", "expunge", "serve", str(folder)]
-    words += ["--port", str(port), *options]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ)
-    service = Process(process, f"http://127.0.0.1:{port}")
-    wait_until_ready(service)
-    return service
 
 
 def wait_until_ready(service: Process) -> None:

@@ -10,13 +10,25 @@ import pytest
 
 from expunge.registry import Registry
 
+from .apart import Forked
 from .service_load.asking import Promises, draw_asks
 from .service_load.crowd import Crowd
 from .service_load.fuzzing import FuzzPlan, fuzz
 from .service_load.kills import KillPlan, kill_often
 from .service_load.load import LoadPlan, measure_load
+from .service_load.serving import run
 from .service_load.spying import SpyPlan, gather_sights, list_differences, tell_apart
 from .service_load.telling import is_telling, measure_auc, separate_all
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start services as copies of a process that has imported everything."""
+    monkeypatch.setattr(
+        "tests.service_load.processes.start",
+        lambda words, log: Forked(run, log, *words),
+    )
+
 
 SMALL = Crowd(n_people=100, n_features=4)
 

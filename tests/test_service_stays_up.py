@@ -6,9 +6,8 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,41 +18,41 @@ from urllib.request import urlopen
 
 import pytest
 
-from expunge.registry import Registry
-
-from .registries import registry_at
-from .services import PATIENCE
-
-ROOT = Path(__file__).parents[1]
-# A thread of the service ends, or the store fails as long as a file is there.
-SERVING = """
-import sys
-from pathlib import Path
 from expunge.cli import main
 from expunge.exceptions import StoreFailed
-from tests.registries import wrap
+from expunge.registry import Registry
 
-word, sign = sys.argv.pop(1), Path(sys.argv.pop(1))
-errors = {"trouble": OSError, "bug": KeyError, "apply": StoreFailed}
+from .apart import Forked
+from .registries import registry_at, wrap
+from .services import PATIENCE
 
-def failing(real):
-    def call(self, *args, **given):
-        if sign.exists():
-            raise errors[word]("person 3")
-        if word == "apply":
-            return real(self, *args, **given)
-    return call
+ERRORS = {"trouble": OSError, "bug": KeyError, "apply": StoreFailed}
 
-if word in errors:
-    wrap("applying requests" if word == "apply" else "getting ready", failing)
-main()
-"""
+
+def serving(word: str, sign: Path, files: int | None, words: Sequence[str]) -> None:
+    """Serve; a thread ends, or the store fails, as long as a file is there."""
+
+    def failing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **given: Any) -> Any:
+            if sign.exists():
+                raise ERRORS[word]("person 3")
+            if word == "apply":
+                return real(self, *args, **given)
+
+        return call
+
+    if word in ERRORS:
+        wrap("applying requests" if word == "apply" else "getting ready", failing)
+    if files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    sys.argv = ["expunge", "serve", *words]
+    main()
 
 
 class Served(NamedTuple):
     """A service in another process."""
 
-    process: subprocess.Popen[bytes]
+    process: Forked
     port: int
     token: str
     folder: Path
@@ -119,15 +118,8 @@ def served(
         _, token = registry.access.create("desk", ["request"], days=1)
     config, log, port = place / "service.toml", place / "log", free_port()
     config.write_text(settings)
-    words = [sys.executable, "-c", SERVING, word, str(place / "sign"), "serve"]
-    words += [str(folder), "--port", str(port), "--config", str(config)]
-
-    def limit() -> None:
-        if files is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-
-    with log.open("wb") as file:
-        process = subprocess.Popen(words, cwd=ROOT, stderr=file, preexec_fn=limit)
+    words = str(folder), "--port", str(port), "--config", str(config)
+    process = Forked(serving, log, word, place / "sign", files, words)
     one = Served(process, port, token, folder, log)
     try:
 

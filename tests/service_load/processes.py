@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +16,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
+from tests.apart import Forked
 from tests.services import Process, wait_until_ready
 
 CONFIG = "rate = 100_000_000\nis_secure = false\n"
@@ -28,6 +29,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def start(words: Sequence[str], log: Path) -> subprocess.Popen[bytes] | Forked:
+    """Start ``serving`` with these words; tests, which are many, fork it instead."""
+    with log.open("ab") as file:
+        command = [sys.executable, "-m", "tests.service_load.serving", *words]
+        return subprocess.Popen(command, stderr=file, env=os.environ)
 
 
 @dataclass(frozen=True)
@@ -60,12 +68,9 @@ class Plan:
         """Start it; it may not be ready yet."""
         config = self.folder.with_suffix(".toml")
         config.write_text(self.config)
-        words = [sys.executable, "-m", "tests.service_load.serving", self.extras]
-        words += ["serve", str(self.folder), "--port", str(port)]
+        words = [self.extras, "serve", str(self.folder), "--port", str(port)]
         words += ["--window", str(self.window), "--config", str(config)]
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(words, stderr=log, env=os.environ)
-        return Process(process, f"http://127.0.0.1:{port}")
+        return Process(start(words, self.log), f"http://127.0.0.1:{port}")
 
 
 @contextmanager

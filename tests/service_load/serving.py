@@ -151,7 +151,13 @@ EXTRAS: dict[str, Callable[[], None]] = {
 }
 
 
-if __name__ == "__main__":
-    for word in sys.argv.pop(1).split(","):
-        EXTRAS[word]()
+def run(extras: str, *words: str) -> None:
+    """Run the command with some extras."""
+    for extra in extras.split(","):
+        EXTRAS[extra]()
+    sys.argv = ["expunge", *words]
     main()
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])
