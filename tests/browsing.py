@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # every test imports this module
     from playwright.sync_api import Browser, Page
 
 REQUIRED = "EXPUNGE_REQUIRE_CHROMIUM"
+# For what a page will show; milliseconds. A machine that has much to do is slow.
+PATIENCE = 30_000
 
 
 # For one module: while it lasts, an event loop runs in this thread, and other tests
@@ -28,7 +30,9 @@ def chromium() -> Iterator["Browser"]:
         if os.environ.get(REQUIRED):
             pytest.fail(f"there is no chromium, and {REQUIRED} is set; install it")
         pytest.skip(f"NOT TESTED: there is no chromium; set {REQUIRED} to fail instead")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE)
 
     with sync_playwright() as playwright:
         # Containers have no sandbox, and pages come from this machine alone.

@@ -261,8 +261,10 @@ def test_keys_alone(page: Page, dashboard: Dashboard) -> None:
     there = f"{dashboard.address}/requests/{dashboard.overdue}"
     page.goto(there)
     assert page.url.endswith(f"/sign-in?next=/requests/{dashboard.overdue}")
-    expect(page.get_by_label("Token")).to_be_focused()  # once it is shown, not before
+    token = page.get_by_label("Token")
+    expect(token).to_be_focused()  # once it is shown, not before
     page.keyboard.type(dashboard.token)
+    expect(token).to_have_value(dashboard.token)
     page.keyboard.press("Enter")
     page.wait_for_url(there)
     page.goto(dashboard.address)
@@ -271,7 +273,7 @@ def test_keys_alone(page: Page, dashboard: Dashboard) -> None:
     expect(focused).to_have_text("Skip to the content")
     expect(focused).to_be_in_viewport()
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "content"
+    expect(page.locator("#content")).to_be_focused()
     line = dashboard.overdue[:12]
     for _ in range(30):
         page.keyboard.press("Tab")
