@@ -28,7 +28,7 @@ from ..promise.verification import Record, Verdict, verify
 from .documents import CanonicalDocument, read_document
 from .entries import KINDS, AnyEntry, Entry, Head, KeyRotated, payload_of
 from .keys import PublicKey
-from .ledger import KeyHistory, Ledger, check_place, unsigned_message
+from .ledger import KeyHistory, Ledger, check_sequence, unsigned_message
 from .merkle import leaf_hash
 from .receipts import Receipt, check_receipt, without_newline
 
@@ -156,7 +156,7 @@ def check_export(
     return ExportVerdict(tuple(findings), failures, says, confirmed)
 
 
-class Claim(NamedTuple):
+class UnverifiedHead(NamedTuple):
     """A head that fits, but for its signature; what a bad one means, and what is then.
 
     The ledger ``before`` is what earlier heads confirm.
@@ -185,7 +185,7 @@ class _ExportReader:
         self._ledger = start
         self._day = start.day
         self._leaves: list[bytes] = []
-        self._claims: list[Claim] = []
+        self._claims: list[UnverifiedHead] = []
         # Where the keys in force may begin to differ from those listed.
         self._turns = {since for since, _ in listed.keys}
 
@@ -211,7 +211,7 @@ class _ExportReader:
                 return f"entry {size} is wrong: {failure}"
             self._ledger = grown
         else:
-            if failure := check_place(document, size, day=self._day):
+            if failure := check_sequence(document, size, day=self._day):
                 return failure
             self._leaves.append(leaf_hash(line))
         self._day = document.day
@@ -232,7 +232,7 @@ class _ExportReader:
         The library verifies without Python's lock, so that threads share the work.
         """
 
-        def find_bad(start: int) -> Claim | None:
+        def find_bad(start: int) -> UnverifiedHead | None:
             for claim in self._claims[start : start + SHARE]:
                 if not claim.key.verifies(claim.signature, claim.payload):
                     return claim
@@ -277,7 +277,9 @@ class _ExportReader:
             return source + failure
         key, signature = ledger.keys.at(head.size), bytes.fromhex(head.signature)
         unsigned = source + unsigned_message(head)
-        self._claims.append(Claim(key, signature, payload, unsigned, self.confirmed))
+        self._claims.append(
+            UnverifiedHead(key, signature, payload, unsigned, self.confirmed)
+        )
         return ""
 
 

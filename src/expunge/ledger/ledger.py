@@ -196,7 +196,7 @@ class Ledger:
 
     def check_entry(self, entry: Entry) -> str:
         """Return why this entry cannot come next; nothing if it can."""
-        fault = check_place(entry, self.size, day=self.day)
+        fault = check_sequence(entry, self.size, day=self.day)
         if fault or not isinstance(entry, KeyRotated):
             return fault
         if not entry.signed_by(self.keys.current):
@@ -239,7 +239,7 @@ class Ledger:
         return ""
 
 
-def check_place(entry: Entry, due: int, *, day: str) -> str:
+def check_sequence(entry: Entry, due: int, *, day: str) -> str:
     """Return why an entry cannot be number ``due``, after an entry of this day."""
     place = entry.sequence
     if place > due:
