@@ -416,7 +416,7 @@ class TestDamage:
         harm(folder, "tables of another time")
         done = call("status")
         assert done.code == STORE_FAILED
-        assert "run expunge init" in done.err
+        assert "make a new registry" in done.err
 
     def test_key_that_others_can_read(self, folder: Path) -> None:
         (folder / "keys/tags-0").chmod(0o644)
