@@ -4,12 +4,11 @@
 import json
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from expunge.cli import output, requests
+from expunge.cli import output
 from expunge.cli.output import (
     BUSY,
     DATA_MISSING,
@@ -23,13 +22,12 @@ from expunge.cli.output import (
     UNKNOWN,
     WRONG_INPUT,
 )
-from expunge.cli.requests import split_into_batches
 from expunge.core.values import dumps
 from expunge.exceptions import InvalidInput, StoreFailed
 from expunge.ledger import Receipt
-from expunge.registry import Registry, Request
+from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, person, whole
-from tests.registries import after, before_each, today, working
+from tests.registries import accepting_by, after, before_each, today, working
 
 REQUEST = "0123456789abcdef" * 2
 
@@ -341,11 +339,8 @@ class TestForget:
                 if registry.status().n_requests:
                     raise StoreFailed("no room is left; make room")
 
-        monkeypatch.setattr(
-            requests, "split_into_batches", lambda asked: split_into_batches(asked, 2)
-        )
         Path("ids.txt").write_text("\n".join(map(person, range(5))))
-        with before_each("sending requests", fill):
+        with accepting_by(2), before_each("sending requests", fill):
             done = call("forget", "--from", "ids.txt")
         assert done.code == STORE_FAILED
         for part in ("no room is left", "2 requests are accepted and kept"):
@@ -382,12 +377,12 @@ class TestForget:
         assert unchanged()
         assert call("forget", person(1), "--yes").code == DONE
 
-    def test_batches_lose_nobody(self) -> None:
-        asked = [Request((person(number),)) for number in range(7)]
-        parts = split_into_batches(asked, 3)
-        assert list(map(len, parts)) == [3, 3, 1]
-        assert [*chain.from_iterable(parts)] == asked
-        assert split_into_batches([], 3) == []
+    def test_batches_lose_nobody(self, folder: Path) -> None:
+        Path("ids.txt").write_text("\n".join(map(person, range(7))))
+        with accepting_by(3):
+            done = call("forget", "--from", "ids.txt", "--json")
+        assert done.code == DONE and done.json["n_people"] == 7
+        assert len({*done.json["listed"]}) == 7
 
 
 class TestExitCodes:

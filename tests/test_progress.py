@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from expunge import Budget, LogisticRegression, TunedClassifier, load
 from expunge.cli.estimators import ModelKind, ModelOptions
-from expunge.cli.output import show_progress
+from expunge.cli.output import show_named_progress, show_progress
 from expunge.display.progress import DrawnBar, ProgressBar
 from expunge.exceptions import ExpungeError
 
@@ -108,8 +108,8 @@ def test_commands_show_a_bar_on_a_terminal_alone(
         monkeypatch.setattr(sys.stderr, "isatty", lambda on=terminal: on)
         with show_progress("forgetting") as report:
             report(1, 2)
-        with show_progress("a", labels=("b", "c")) as step:
-            step(2, 2)
+        with show_named_progress("a") as step:
+            step("c", 2, 2)
         shown = capsys.readouterr().err
         assert ("forgetting [" in shown) is ("c [" in shown) is terminal
 

@@ -147,6 +147,7 @@ from .traces import (
 from .working import (
     JournalIncomplete,
     Session,
+    accepting_by,
     apply_and_stop,
     busy_sessions,
     catch_up,
@@ -197,6 +198,7 @@ __all__ = [
     "Session",
     "Window",
     "accepted_in_journal",
+    "accepting_by",
     "address_of_database",
     "after",
     "aliases_of",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Connection, event, text, update
 
-from expunge.registry import Registry, context, lake, models
+from expunge.registry import Registry, context, lake, models, requests
 from expunge.registry.answering import worker
 from expunge.registry.answering.changes import Move, change_model, read_moves
 from expunge.registry.answering.returning import (
@@ -270,3 +270,11 @@ def _set_read_only(registry: Registry, value: str) -> None:
         name = session.scalar(text("SELECT current_database()"))
         setting = f"default_transaction_read_only = {value}"
         session.exec_driver_sql(f'ALTER DATABASE "{name}" SET {setting}')
+
+
+@contextmanager
+def accepting_by(number: int) -> Iterator[None]:
+    """Accept so many requests at once where many are submitted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "BATCH", number)
+        yield

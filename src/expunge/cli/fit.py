@@ -35,6 +35,7 @@ from .output import (
     format_people,
     model_to_json,
     print_note,
+    show_named_progress,
     show_progress,
 )
 from .rows import explain_forgotten, explain_near
@@ -394,7 +395,11 @@ def fit_files(asked: Fit) -> Result:
         source = Lake(table, lake.keep_rows.value, lake.source, lake.engine)
         store = registry.models.refit if options.replace else registry.fit
         try:
-            with show_progress("fitting", labels=FIT_LABELS) as report:
+            with show_named_progress("fitting") as report:
+
+                def tell(done: int, total: int) -> None:
+                    report(FIT_LABELS[min(done, total - 1)], done, total)
+
                 left_out = store(
                     asked.name,
                     model,
@@ -403,7 +408,7 @@ def fit_files(asked: Fit) -> Result:
                     without_forgotten=options.without_forgotten,
                     subject_kind=options.subject_kind or "id",
                     exact=options.exact,
-                    on_progress=report,
+                    on_progress=tell,
                 )
         except ForgottenInData as error:
             rows = format_count(len(error.rows), "row")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..display.progress import OnProgress, ProgressBar
+from ..display.progress import OnNamedProgress, OnProgress, ProgressBar
 from ..exceptions import needing
 
 if TYPE_CHECKING:
@@ -243,22 +243,21 @@ def is_terminal() -> bool:
 
 
 @contextmanager
-def show_progress(
-    label: str, *, unit: str = "", labels: Sequence[str] = ()
-) -> Iterator[OnProgress]:
+def show_progress(label: str, *, unit: str = "") -> Iterator[OnProgress]:
     """Show a progress bar on stderr, if that is a terminal, until all is done.
 
-    With a unit it says how many of these it does a second; with labels, one for each
-    step, what it is doing.
+    With a unit it says how many of these it does a second.
     """
     shown = sys.stderr.isatty()
     with ProgressBar(label, shown=shown, stays=False, unit=unit) as bar:
+        yield bar.report
 
-        def report(done: int, total: int) -> None:
-            step = labels[min(done, total - 1)] if labels else None
-            bar.report(done, total, label=step)
 
-        yield report
+@contextmanager
+def show_named_progress(label: str) -> Iterator[OnNamedProgress]:
+    """Show a progress bar whose label changes from step to step."""
+    with ProgressBar(label, shown=sys.stderr.isatty(), stays=False) as bar:
+        yield lambda label, done, total: bar.report(done, total, label=label)
 
 
 def wrap(text: str, *, first: str = "", later: str = "") -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownSubject
+from ..exceptions import Busy, InvalidInput, UnknownSubject
 from ..rights.standing import describe_outcome
 from .options import FOLDER, Folder, RequestId, Yes, open_registry, require_file
 from .output import (
@@ -37,15 +37,14 @@ from .output import (
     format_people,
     print_note,
     request_to_json,
+    show_named_progress,
     show_progress,
 )
 
 if TYPE_CHECKING:
-    from ..registry import Registry, Request
+    from ..registry import Registry, Request, SubmittedRequests
     from ..rights import Identifier
 
-# One transaction for each: few enough to show progress, many enough to be quick.
-BATCH_SIZE = 1000
 CONTINUE = "expunge forget --pending continues"
 SKIP_UNKNOWN = "check the ids, or leave out such ids with --skip-unknown"
 # Enough of an id to recognise a typing error, and of a list to see what it holds.
@@ -407,105 +406,31 @@ class RequestOptions(AnswerOptions):
         return read_people(self.source, self.column)
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetOutcome:
-    """What became of requests.
-
-    Parameters
-    ----------
-    receipts
-        Receipts of the completed requests, by request.
-    pending
-        Requests accepted and not completed.
-    n_refused
-        How many requests were not accepted.
-    failure
-        What went wrong, if anything.
-    """
-
-    receipts: dict[str, str]
-    pending: tuple[str, ...]
-    n_refused: int
-    failure: ExpungeError | None
-
-    def find_error(self, where: str) -> Exception | None:
-        """Return what there is to say of requests that remain; ``where`` lists them."""
-        if not self.pending and not self.n_refused:
-            return None
-        failure = self.failure or Busy("another process is at work")
-        parts = [explain(failure)]
-        if len(self.pending) == 1:
-            parts.append(f"request {self.pending[0]} is accepted and kept; {CONTINUE}")
-        elif self.pending:
-            kept = f"{len(self.pending)} requests are accepted and kept"
-            parts.append(f"{kept}, {where} lists them; {CONTINUE}")
-        if self.n_refused:
-            refused = format_count(
-                self.n_refused, "request was", plural="requests were"
-            )
-            parts.append(f"{refused} not accepted, send them again")
-        error = CommandFailed("; ".join(parts), find_exit_code(failure))
-        error.__cause__ = failure
-        return error
-
-
-def apply_requests(
-    registry: "Registry",
-    asked: "Sequence[Request]",
-    *,
-    wait: float,
-    strangers: bool = False,
-) -> ForgetOutcome:
-    """Accept requests and apply them, and return their receipts.
-
-    ``Registry.forget`` does this for one request. Here there may be many, and a failure
-    must not hide the receipts of those that are completed.
-    """
-    accepted: list[str] = []
-    failure: ExpungeError | None = None
-    try:
-        with show_progress("accepting") as report:
-            for batch in split_into_batches(asked):
-                registry.requests.accept(batch, strangers=strangers)
-                accepted += [one.request for one in batch]
-                report(len(accepted), len(asked))
-        apply_accepted(registry, wait=wait, only=accepted)
-    except ExpungeError as error:
-        if not accepted:
-            raise
-        failure = error
-    receipts: dict[str, str] = {}
-    try:
-        for request in accepted:
-            receipt = registry.requests.receipt(request)
-            if receipt is not None:
-                receipts[request] = receipt
-    except ExpungeError as error:
-        failure = failure or error
-    pending = tuple(request for request in accepted if request not in receipts)
-    return ForgetOutcome(receipts, pending, len(asked) - len(accepted), failure)
-
-
-def apply_accepted(
-    registry: "Registry", *, wait: float, only: Sequence[str] | None = None
-) -> None:
-    """Apply accepted requests, and show progress.
-
-    ``only`` are the command's own; without them, all whose window has closed. If the
-    clock is doubtful it says so first: what is entered now dates every later receipt.
-    """
+def warn_of_clock(registry: "Registry") -> None:
+    """Say first if the clock is doubtful: what is entered now dates every receipt."""
     clock = registry.clock()
     if clock.state == "ahead":
         print_note(clock.warning)
-    with show_progress("forgetting") as report:
-        registry.requests.apply(wait, on_progress=report, only=only)
 
 
-def split_into_batches(
-    requests: "Sequence[Request]", size: int = BATCH_SIZE
-) -> "list[Sequence[Request]]":
-    """Return the requests, at most ``size`` at a time."""
-    return [requests[i : i + size] for i in range(0, len(requests), size)]
+def explain_pending(submitted: "SubmittedRequests", where: str) -> CommandFailed | None:
+    """Return what there is to say of requests that remain; ``where`` lists them."""
+    pending, n_refused = submitted.pending, submitted.n_refused
+    if not pending and not n_refused:
+        return None
+    failure = submitted.failure or Busy("another process is at work")
+    parts = [explain(failure)]
+    if len(pending) == 1:
+        parts.append(f"request {pending[0]} is accepted and kept; {CONTINUE}")
+    elif pending:
+        kept = f"{len(pending)} requests are accepted and kept"
+        parts.append(f"{kept}, {where} lists them; {CONTINUE}")
+    if n_refused:
+        refused = format_count(n_refused, "request was", plural="requests were")
+        parts.append(f"{refused} not accepted, send them again")
+    error = CommandFailed("; ".join(parts), find_exit_code(failure))
+    error.__cause__ = failure
+    return error
 
 
 def create_receipt_folder(folder: Path, listed: Sequence[str | None]) -> Path:
@@ -590,14 +515,16 @@ def answer_requests(
 
     ``advice`` says what to do about ids that no model holds.
     """
+    warn_of_clock(registry)
     listed = people.match_requests(requests)
     folder, index = asked.receipts, None
     if folder is not None:
         index = create_receipt_folder(folder, listed)
     try:
-        outcome = apply_requests(
-            registry, requests, wait=asked.wait, strangers=strangers
-        )
+        with show_named_progress("accepting") as report:
+            outcome = registry.requests.submit(
+                requests, wait=asked.wait, strangers=strangers, on_progress=report
+            )
     except UnknownSubject:
         _, unknown = people.split_known(registry)
         if unknown:
@@ -611,7 +538,7 @@ def answer_requests(
     receipts = {one: json.loads(text) for one, text in outcome.receipts.items()}
     where = str(index) if index is not None and listed else "expunge status"
     found = find_shortfall([*receipts.values()])
-    error = outcome.find_error(where) or found
+    error = explain_pending(outcome, where) or found
     # Spelled by RFC 8785 a receipt has its bytes again, which are what is signed.
     n_people, models = count_changed(receipts.values())
     data = {
@@ -721,7 +648,9 @@ def forget(
     if pending:
         with open_registry(asked.registry) as registry:
             before = registry.status().n_completed
-            apply_accepted(registry, wait=asked.wait)
+            warn_of_clock(registry)
+            with show_progress("forgetting") as report:
+                registry.requests.apply(asked.wait, on_progress=report)
             n = registry.status().n_completed - before
         return Result({"n_completed": n}, f"{format_count(n, 'request')} completed")
     people = asked.read_people(ids)

@@ -20,6 +20,7 @@ with needing("registry,files", "a registry"):
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus
+    from .requests import SubmittedRequests
     from .storage.releases_table import ReleaseStatus
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "RequestPage",
     "RequestStatus",
     "SourceStatus",
+    "SubmittedRequests",
     "Token",
     "TrailLine",
     "rebuild_journal",

@@ -14,7 +14,6 @@ Its parts have what is needed less often: ``requests``, ``access``, ``aliases``,
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from numpy.typing import ArrayLike
 
 from ..display.progress import OnProgress, be_silent
-from ..exceptions import Busy, InvalidInput, UnknownRequest
+from ..exceptions import InvalidInput
 from ..ledger import Entry, Head
 from ..private_model.subjects import people
 from ..rights.identifiers import ID
@@ -33,7 +32,7 @@ from .aliases import RegistryAliases
 from .answering.accepting import Request, RequestStatus, request_status
 from .answering.pending_rows import NewRows
 from .answering.returning import FitOptions, LeftOut
-from .answering.worker import apply_waiting, recover
+from .answering.worker import recover
 from .clock import ClockStatus, confirm_clock, read_clock
 from .context import (
     WAIT,
@@ -330,45 +329,18 @@ class Registry:
             Seconds to wait for a process that applies requests.
         """
         ids = people(subjects)
-        wanted = Request(ids) if request is None else Request(ids, request)
-        with self._context.store.hold_session():
-            return self._forget(wanted, wait)
-
-    def _forget(self, wanted: Request, wait: float) -> str:
-        """Accept and apply a request; return its receipt."""
-        (status,) = self.requests.accept([wanted])
-
-        def is_done() -> bool:
-            # While a restore goes on, the journal alone may know of it, and nobody may
-            # look while the database is replaced.
-            with suppress(UnknownRequest, Busy):
-                return self.requests.receipt(wanted.request) is not None
-            return False
-
-        if status.stage != "completed":
-            with self._context.hold_lock(wait, is_done) as locked:
-                failed = (
-                    apply_waiting(
-                        self._context,
-                        wait,
-                        on_progress=be_silent,
-                        only=[wanted.request],
-                    )
-                    if locked
-                    else {}
-                )
-            if wanted.request in failed:
-                raise failed[wanted.request]
-        receipt = self.requests.receipt(wanted.request)
-        if receipt is None:
-            stage = self.requests.status(wanted.request).stage
-            if stage == requests_table.CANCELLED:
-                raise InvalidInput(
-                    f"request {wanted.request} was cancelled; to forget these people, "
-                    "send another one"
-                )
-            raise overtaken_error()
-        return receipt
+        asked = Request(ids) if request is None else Request(ids, request)
+        submitted = self.requests.submit([asked], wait=wait)
+        if asked.request in submitted.receipts:
+            return submitted.receipts[asked.request]
+        if submitted.failure is not None:
+            raise submitted.failure
+        if self.requests.status(asked.request).stage == requests_table.CANCELLED:
+            raise InvalidInput(
+                f"request {asked.request} was cancelled; to forget these people, "
+                "send another one"
+            )
+        raise overtaken_error()
 
     def model(self, name: str) -> Any:
         """Return the newest release of a model, as an estimator that predicts.

@@ -6,9 +6,12 @@ as the law allows.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 
-from ..display.progress import OnProgress, be_silent
+from ..display.progress import OnNamedProgress, OnProgress, be_silent
+from ..exceptions import Busy, ExpungeError, UnknownRequest
 from ..ledger import subject_tags
 from ..ledger.keys import near_tags
 from ..private_model.subjects import people, person
@@ -36,6 +39,31 @@ from .listing import PageWanted, RequestPage, read_page
 from .storage import people_table, requests_table
 from .storage.aside_table import is_aside, model_of
 from .storage.requests_table import MovedMeanwhile
+
+# One transaction for each: few enough to show progress, many enough to be quick.
+BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedRequests:
+    """What became of requests that were sent to be applied at once.
+
+    Parameters
+    ----------
+    receipts
+        Receipts of the completed requests, by request.
+    pending
+        Requests that are accepted and not completed.
+    n_refused
+        How many requests were not accepted.
+    failure
+        What went wrong, if anything.
+    """
+
+    receipts: dict[str, str]
+    pending: tuple[str, ...]
+    n_refused: int
+    failure: ExpungeError | None
 
 
 class RegistryRequests:
@@ -76,6 +104,61 @@ class RegistryRequests:
         """
         check_requests(self._context, requests)
 
+    def submit(
+        self,
+        requests: Sequence[Request],
+        *,
+        wait: float = WAIT,
+        strangers: bool = False,
+        on_progress: OnNamedProgress = lambda label, done, total: None,
+    ) -> SubmittedRequests:
+        """Accept requests, apply them together, and return their receipts.
+
+        They are accepted a thousand at a time. What is accepted is kept whatever
+        happens next, so a failure after that is returned with the receipts that exist;
+        it is raised if nothing was accepted.
+
+        Parameters
+        ----------
+        requests
+            What people ask for.
+        wait
+            Seconds to wait for another process that works.
+        strangers
+            As for ``accept``.
+        on_progress
+            Called with what is done, how many steps of it are, and of how many.
+        """
+        statuses: list[RequestStatus] = []
+        failure: ExpungeError | None = None
+        receipts: dict[str, str] = {}
+        with self._context.store.hold_session():
+            try:
+                for start in range(0, len(requests), BATCH):
+                    batch = requests[start : start + BATCH]
+                    statuses += self.accept(batch, strangers=strangers)
+                    on_progress("accepting", len(statuses), len(requests))
+                if any(status.stage != "completed" for status in statuses):
+                    self.apply(
+                        wait,
+                        lambda done, total: on_progress("forgetting", done, total),
+                        only=[status.request for status in statuses],
+                    )
+            except ExpungeError as error:
+                if not statuses:
+                    raise
+                failure = error
+            try:
+                for status in statuses:
+                    receipt = self.receipt(status.request)
+                    if receipt is not None:
+                        receipts[status.request] = receipt
+            except ExpungeError as error:
+                failure = failure or error
+        pending = [one.request for one in statuses if one.request not in receipts]
+        n_refused = len(requests) - len(statuses)
+        return SubmittedRequests(receipts, tuple(pending), n_refused, failure)
+
     def apply(
         self,
         wait: float = WAIT,
@@ -90,7 +173,8 @@ class RegistryRequests:
         about the same people.
 
         Raises Busy if another process works for longer than ``wait`` seconds, and, when
-        everything else is done, the reason why a request could not be applied.
+        everything else is done, the reason why a request could not be applied. With
+        ``only`` it waits no longer than until another process completed these.
 
         Parameters
         ----------
@@ -105,15 +189,26 @@ class RegistryRequests:
             Apply the requests of these ids, and what the same people asked for before;
             by default those of everybody.
         """
-        with self._context.hold_lock(wait):
-            failed = apply_waiting(
-                self._context,
-                wait,
-                on_progress=on_progress,
-                before=before,
-                only=only,
-            )
-        for error in failed.values():
+
+        def is_done() -> bool:
+            # While a restore goes on, the journal alone may know of one, and nobody may
+            # look while the database is replaced.
+            with suppress(UnknownRequest, Busy):
+                return only is not None and all(map(self.receipt, only))
+            return False
+
+        with self._context.hold_lock(wait, is_done) as locked:
+            failed = {}
+            if locked:
+                failed = apply_waiting(
+                    self._context,
+                    wait,
+                    on_progress=on_progress,
+                    before=before,
+                    only=only,
+                )
+        ours = [failed[one] for one in only or () if one in failed]
+        for error in [*ours, *failed.values()]:
             raise error
 
     def next_close(self) -> int | None:
