@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar, get_args
 
-from msgspec.structs import force_setattr
+from msgspec import structs
 
 from ..exceptions import InvalidInput
 from ..rights.regimes import REGIMES
@@ -90,7 +90,8 @@ def sign(document: AnySigned, key: SigningKey) -> AnySigned:
     """Return the document with this key's name and signature."""
     name = key.public.id
     named = document if document.key == name else document.replace(key=name)
-    return named.replace(signature=key.sign(named.payload()).hex())
+    # All else was checked, and a signature of a key is one.
+    return structs.replace(named, signature=key.sign(named.payload()).hex())
 
 
 class Entry(CanonicalDocument, frozen=True, kw_only=True):
@@ -155,7 +156,7 @@ class RequestCompleted(Entry, frozen=True, kw_only=True, tag="request completed"
 
     def __post_init__(self) -> None:
         """Refuse days in an impossible order, and a refusal without a reason."""
-        force_setattr(self, "certificates", MappingProxyType(self.certificates))
+        structs.force_setattr(self, "certificates", MappingProxyType(self.certificates))
         if not self.submitted <= min(self.accepted, self.deadline):
             raise InvalidInput(
                 f"RequestCompleted: submitted={self.submitted}, accepted="

@@ -289,8 +289,11 @@ class Receipt(SignedDocument, frozen=True, kw_only=True, tag="receipt"):
 
     def __post_init__(self) -> None:
         """Refuse certificates that are not of the entry's models, or say less."""
-        spelled: Any = self.certificates
-        read = {name: _read_certificate(bytes(raw)) for name, raw in spelled.items()}
+        held: Mapping[str, Any] = self.certificates
+        read = {
+            name: one if isinstance(one, Certificate) else _read_certificate(bytes(one))
+            for name, one in held.items()
+        }
         force_setattr(self, "certificates", MappingProxyType(read))
         promised = describe_guarantee(self.entry.right, self.certificates.values())
         if self.handling.guarantee != promised:
