@@ -63,7 +63,7 @@ class Floor:
     def actions(self) -> dict[str, Callable[[], object]]:
         """Return each part as something to time."""
         loaded = self.own()
-        parts = dump_checkpoint(loaded.snapshot, loaded.page_keys, files=loaded.files)
+        parts = dump_checkpoint(loaded.snapshot, files=loaded.files)
         state = b"".join(parts)
         kept = loaded.private.kept_rows()
         assert kept is not None

@@ -174,7 +174,7 @@ def store(empty: Store) -> Store:
 
 def rows_in(
     connection: Connection, model: str, *, tags: Sequence[str]
-) -> list[people_table.SealedRows]:
-    """Return the sealed rows that a model holds under these tags, in their order."""
+) -> list[people_table.PersonRows]:
+    """Return the rows that a model holds under these tags, in their order."""
     found = people_table.find_tagged_rows(connection, tags)
-    return people_table.sort_rows(one for name, one in found if name == model)
+    return [one for one in found if one.model == model]

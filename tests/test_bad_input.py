@@ -298,7 +298,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("fault", ["another", "missing", "older", "emptied"])
     def test_of_checkpoints(self, folder: Path, other: Path, fault: str) -> None:
-        path = folder / "keys/vault.json"
+        path = folder / "keys/sealing"
         older = path.read_bytes()
         if fault == "older":
             with Registry.open(folder) as registry:
@@ -310,7 +310,7 @@ class TestKeys:
             if fault == "missing":
                 path.unlink()
             elif fault == "another":
-                path.write_bytes((other / "keys/vault.json").read_bytes())
+                path.write_bytes((other / "keys/sealing").read_bytes())
             else:
                 path.write_bytes(older if fault == "older" else held[:0])
             said = refused(
@@ -382,7 +382,7 @@ class TestDamage:
         path.write_bytes(content)
         require_finished(folder)
 
-    @pytest.mark.parametrize("table", ["nodes", "metadata", "pages"])
+    @pytest.mark.parametrize("table", ["nodes", "metadata"])
     def test_of_lines_that_are_gone(self, folder: Path, table: str) -> None:
         with Registry.open(folder) as registry:
             with losing_lines(registry, table):

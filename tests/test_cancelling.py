@@ -316,7 +316,7 @@ class TestKilled:
     def test_before_the_key_of_new_rows_is_destroyed(self, registry: Registry) -> None:
         asked = rectification()
         registry.requests.accept([asked])
-        with crash_at("destroying keys of new rows"):
+        with crash_at("destroying keys"):
             registry.requests.cancel(asked.request)
         assert keys_of_new_rows(registry)
         assert kept_of_request(registry, asked.request) == NOTHING

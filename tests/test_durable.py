@@ -81,7 +81,7 @@ class TestKilled:
     def test_while_a_file_is_replaced(self, tmp_path: Path) -> None:
         place, left = 0, 0
         while True:
-            path = tmp_path / str(place) / "vault.json"
+            path = tmp_path / str(place) / "sealing"
             path.parent.mkdir()
             path.write_bytes(SECRET)
             with path.open("rb") as old:
@@ -89,7 +89,7 @@ class TestKilled:
                     break
                 left += len(drafts(path.parent))
                 delete_leftovers(path.parent)
-                assert os.listdir(path.parent) == ["vault.json"]
+                assert os.listdir(path.parent) == ["sealing"]
                 content = path.read_bytes()
                 assert content in (SECRET, b"new")
                 if content == b"new":  # nothing of the old one is left in its blocks
@@ -143,7 +143,7 @@ class TestScratch:
 class TestSweep:
     def test_overwrites_what_it_removes(self, tmp_path: Path) -> None:
         names = [
-            ".vault.json.new",
+            ".sealing.new",
             ".signing-1.pem.0123456789abcdef",
             ".public.pem.new",
         ]
@@ -160,16 +160,16 @@ class TestSweep:
 
     def test_leaves_what_is_not_its_own(self, tmp_path: Path) -> None:
         names = [
-            "vault.json",
+            "sealing",
             "all.3.0123456789abcdef",
-            "spare~all",
+            "all.17",
             ".hidden",
             "a.new",
         ]
         names += [".key.0123", ".key.0123456789abcdeg", ".nfs0123456789abcdef", ".old"]
         for name in names:
             (tmp_path / name).write_bytes(SECRET)
-        (tmp_path / ".link.0123456789abcdef").symlink_to(tmp_path / "vault.json")
+        (tmp_path / ".link.0123456789abcdef").symlink_to(tmp_path / "sealing")
         (tmp_path / ".folder.new").mkdir()
         before = {*os.listdir(tmp_path)}
         delete_leftovers(tmp_path)
@@ -178,31 +178,31 @@ class TestSweep:
 
     def test_of_a_second_name_takes_the_name_alone(self, tmp_path: Path) -> None:
         """A key that has its place, and an old file that nothing replaced yet."""
-        path = tmp_path / "vault.json"
+        path = tmp_path / "sealing"
         path.write_bytes(SECRET)
         for ending in ("old", "0123456789abcdef"):
             os.link(path, hidden_path(path, ending))
         delete_leftovers(tmp_path)
-        assert os.listdir(tmp_path) == ["vault.json"]
+        assert os.listdir(tmp_path) == ["sealing"]
         assert path.read_bytes() == SECRET
 
     def test_keeps_the_only_copy(self, tmp_path: Path) -> None:
-        (tmp_path / ".vault.json.old").write_bytes(SECRET)
+        (tmp_path / ".sealing.old").write_bytes(SECRET)
         delete_leftovers(tmp_path)
-        assert (tmp_path / ".vault.json.old").read_bytes() == SECRET
+        assert (tmp_path / ".sealing.old").read_bytes() == SECRET
 
     def test_leaves_alone_what_a_living_process_writes(self, tmp_path: Path) -> None:
-        path = tmp_path / "vault.json"
+        path = tmp_path / "sealing"
         draft = hidden_path(path, "new")
         with draft_file(draft, b"new"):
             assert in_a_child(lambda: delete_leftovers(tmp_path)) == 0
             draft.replace(path)
             assert in_a_child(lambda: delete_leftovers(tmp_path)) == 0
-        assert os.listdir(tmp_path) == ["vault.json"]
+        assert os.listdir(tmp_path) == ["sealing"]
         assert path.read_bytes() == b"new"
 
     def test_removes_it_once_that_is_killed(self, tmp_path: Path) -> None:
-        draft = tmp_path / ".vault.json.new"
+        draft = tmp_path / ".sealing.new"
 
         def half_written() -> None:
             os.write(open_new(draft), SECRET)

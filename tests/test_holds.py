@@ -25,6 +25,7 @@ from tests.registries import (
     features_of,
     hold,
     keys_apart,
+    keys_to_rows,
     open_apart,
     registry_at,
     require_consistent,
@@ -166,14 +167,17 @@ class TestEndHold:
     def test_destroys_what_was_held(self, registry: Registry) -> None:
         hold(registry, PERSON, OTHER, until=str(UNTIL))
         before = count_releases(registry)
-        keys = keys_apart(registry, "all")
+        keys, others = (
+            keys_apart(registry, "all"),
+            keys_to_rows(registry, OTHER, "all", apart=True),
+        )
         receipt = ask(registry, "end-hold", PERSON)
         assert receipt.entry.outcome == "done" and not receipt.entry.certificates
         assert receipt.handling.destroyed == ("rows", "keys of rows")
         assert not receipt.handling.retained
         assert where(registry, PERSON) == {} and where(registry, OTHER) == HELD
         assert count_releases(registry) == before
-        assert keys and keys_apart(registry, "all").isdisjoint(keys)
+        assert len(keys) == 2 and keys_apart(registry, "all") == {*others} < keys
         assert np.array_equal(open_apart(registry, OTHER), features_of(OTHER))
         assert not ended(registry)  # by its day, that is: the request says it
         require_consistent(registry)
@@ -204,7 +208,7 @@ class TestEndByItself:
         registry.requests.apply()
         assert where(registry, PERSON) == {} and where(registry, OTHER) == HELD
         assert ended(registry) == [first.entry.request]
-        # Each hold has a key of its own here, and one of them is another now.
+        # Each has a key of its own, and one is left.
         assert len(keys) == 2 and len(keys & keys_apart(registry, "all")) == 1
         assert np.array_equal(open_apart(registry, OTHER), features_of(OTHER))
         registry.requests.apply()

@@ -3,13 +3,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sqlalchemy import Connection, event, insert
 
-from expunge.registry.storage import Store, people_table, releases_table, requests_table
+from expunge.registry.storage import (
+    Keystore,
+    Store,
+    people_table,
+    releases_table,
+    requests_table,
+)
 from expunge.registry.storage.engine import analyse
 from expunge.registry.storage.people_table import CHUNK
 from expunge.registry.storage.requests_table import Answered
@@ -20,16 +26,16 @@ from tests.stores import rows_in
 N = 60_000
 TAGS = [f"{i:081x}" for i in range(N)]
 IDS = [f"{i:032x}" for i in range(N)]
-# Spread over the whole model, whose keys lie in every page then.
+# Spread over the whole model.
 SOME = slice(0, N, N // CHUNK)
 # For each person, in steps of SQLite's machine or in lines that PostgreSQL looks at.
 # Each look-up by an index costs SQLite about 15.
 MOST = {"sqlite": 140.0, "postgresql": 8.0}
-MODEL = {"name": "m", "created": 0, "number": 1, "generation": 1, "checkpoint": ""}
+MODEL = {"name": "m", "created": 0, "number": 1, "key": 0}
 
 
-def taken_in(store: Store) -> people_table.PageKeys:
-    """Take in a model, and a request of everybody; return the page keys."""
+def taken_in(store: Store, path: Path) -> None:
+    """Take in a model, and a request of everybody."""
     line: dict[str, Any] = {
         "stage": requests_table.ACCEPTED,
         "accepted": 0,
@@ -38,14 +44,16 @@ def taken_in(store: Store) -> people_table.PageKeys:
     line |= {"n_subjects": 1, "fingerprint": ""}
     with store.write() as connection:
         releases_table.insert_model(connection, MODEL)
-        keys = people_table.insert_people(
-            connection, "m", people=[(tag, b"rows") for tag in TAGS]
+        keystore = Keystore(path / "sealing")
+        keystore.create()
+        people = [(tag, b"rows") for tag in TAGS]
+        people_table.insert_people(
+            connection, keystore, model="m", fit=1, people=people
         )
         named = zip(IDS, TAGS, strict=True)
         requests_table.insert_requests(
             connection, [line | {"id": one} for one in IDS], tags=[*named]
         )
-    return keys
 
 
 @contextmanager
@@ -80,14 +88,13 @@ def lines_in(plan: dict[str, Any]) -> float:
 
 
 @pytest.mark.slow
-def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
-    page_keys = taken_in(store)
+def test_a_batch_reads_no_table_to_find_a_few_lines(
+    store: Store, tmp_path: Path
+) -> None:
+    taken_in(store, tmp_path)
     some, ids = TAGS[SOME], IDS[SOME]
     with store.read() as connection:
         found = rows_in(connection, "m", tags=[*some, "stranger"])
-        pages = people_table.read_pages(
-            connection, "m", found=found, page_keys=page_keys
-        )
         assert people_table.models_by_tag(connection, some) == {
             tag: {"m"} for tag in some
         }
@@ -95,15 +102,12 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
             zip(ids, ([tag] for tag in some), strict=True)
         )
     assert [one.tag for one in found] == some
-    remaining = people_table.keys_without("m", found, pages=pages, page_keys=page_keys)
     steps: dict[str, Callable[[Connection], object]] = {
         "known": lambda connection: people_table.models_by_tag(connection, some),
         "sent before": lambda connection: requests_table.find_requests(connection, ids),
         "named": lambda connection: requests_table.read_tags(connection, ids),
         "rows": lambda connection: rows_in(connection, "m", tags=some),
-        "struck": lambda connection: people_table.delete_rows(
-            connection, "m", remaining=remaining
-        ),
+        "struck": lambda connection: people_table.delete_rows(connection, found),
         "tags": lambda connection: people_table.delete_unused_tags(
             connection, [one.subject for one in found]
         ),
@@ -117,26 +121,6 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(store: Store) -> None:
         assert 0.0 < sum(seen) / len(some) < MOST[store.dialect], name
     with store.read() as connection:
         assert people_table.count_people(connection, "m") == N - len(some)
-
-
-def test_pages_are_gone_through_once() -> None:
-    """Each person's key is looked for on one page, not on all."""
-
-    class Counting(people_table.SealedRows):
-        n_looks = 0
-
-        def __getattribute__(self, name: str) -> Any:
-            if name == "page":
-                Counting.n_looks += 1
-            return super().__getattribute__(name)
-
-    n_pages, n_people = 20, 200
-    found = [Counting(i, "", i % n_pages, i // n_pages, b"") for i in range(n_people)]
-    contents = dict.fromkeys(range(n_pages), bytes(32 * people_table.PAGE))
-    keys = np.zeros((n_pages, 32), np.uint8)
-    remaining = people_table.keys_without("m", found, pages=contents, page_keys=keys)
-    assert sorted(remaining.sealed) == list(range(n_pages))
-    assert Counting.n_looks <= 2 * n_people
 
 
 @pytest.mark.slow

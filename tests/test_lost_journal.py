@@ -353,7 +353,7 @@ class TestRebuilding:
 
     def test_is_refused_from_a_database_that_is_older(self, folder: Path) -> None:
         backup = folder.with_name("backup")
-        for name in ("expunge.db", "keys/vault.json"):
+        for name in ("expunge.db", "keys/sealing"):
             shutil.copy(backup / name, folder / name)
         damaged(folder, "cut")
         with pytest.raises(NeedsRestore, match="put back from a backup"):
@@ -382,7 +382,7 @@ class TestTornBackups:
             "another certificate",
             "another entry",
             "rows of zeros",
-            "no pages of keys",
+            "other keys",
             "a request without a name",
         ],
     )
@@ -412,7 +412,7 @@ class TestKilledWhileRestoring:
             crash_at("replacing the database"),
         ):
             Registry.restore(folder, folder.with_name("backup"))
-        drafts = [folder / ".expunge.db.new-wal", folder / "keys" / ".vault.json.new"]
+        drafts = [folder / ".expunge.db.new-wal", folder / "keys" / ".sealing.new"]
         for path in drafts:
             path.write_bytes(b"secret")
         assert (folder / ".expunge.db.new").exists()

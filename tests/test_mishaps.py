@@ -231,9 +231,7 @@ class TestRestoring:
                 registry.fit("third", estimator(), **by_name(REST))
         self.require_refused(folder, backup)
 
-    @pytest.mark.parametrize(
-        "damaged", ["keys/vault.json", "checkpoints", "expunge.db"]
-    )
+    @pytest.mark.parametrize("damaged", ["keys/sealing", "checkpoints", "expunge.db"])
     def test_of_a_damaged_backup_changes_nothing(
         self, folder: Path, backup: Path, damaged: str
     ) -> None:

@@ -46,7 +46,7 @@ class TestKeys:
     def test_of_a_request_that_was_cancelled(self, registry: Registry) -> None:
         asked = rectify()
         registry.requests.accept([asked])
-        with crash_at("destroying keys of new rows"):
+        with crash_at("destroying keys"):
             registry.requests.cancel(asked.request)
         assert keys_of_new_rows(registry)
         registry.requests.apply()

@@ -46,7 +46,7 @@ def put_database_back(folder: Path, backup: Path) -> None:
     """Put database, keys and checkpoints back by hand."""
     for path in folder.glob("expunge.db*"):
         path.unlink()
-    for name in ("expunge.db", "keys/vault.json"):
+    for name in ("expunge.db", "keys/sealing"):
         shutil.copy(backup / name, folder / name)
     shutil.rmtree(folder / "checkpoints")
     shutil.copytree(backup / "checkpoints", folder / "checkpoints")

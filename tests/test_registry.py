@@ -423,7 +423,7 @@ def test_keys_rotate_and_old_receipts_are_valid(
     for receipt in (before, after):
         assert check_receipt(receipt, pem).valid
     keys = sorted(path.name for path in (tmp_path / "registry/keys").iterdir())
-    assert keys == ["outbox", "signing-1.pem", "tags-0", "vault.json", "vault.lock"]
+    assert keys == ["outbox", "sealing", "signing-1.pem", "tags-0"]
     require_consistent(registry)
 
 

@@ -47,7 +47,7 @@ POINTS = (
     "writing the journal",
     "writing to the database",
     "erasing",
-    "destroying keys in the vault",
+    "writing keys",
     "writing a checkpoint",
     "destroying keys",
 )

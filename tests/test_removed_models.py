@@ -82,7 +82,7 @@ class TestRemoving:
             copy = file.read_bytes()
             registry.models.remove("half")
         file.write_bytes(copy)
-        with pytest.raises(NeedsRestore, match="holds no key of model 'half'"):
+        with pytest.raises(NeedsRestore, match="state of model 'half' is destroyed"):
             open_state(folder, file.name)
 
     @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ class TestCrashes:
         [
             "erasing",
             "destroying keys",
-            "writing the vault",
+            "deleting files of destroyed keys",
             "preparing a statement",
             "stating",
         ],
@@ -221,7 +221,7 @@ class TestBackups:
             with pytest.raises(NeedsRestore, match="expunge restore BACKUP"):
                 registry.status()
         # With its keys, the journal alone knows.
-        shutil.copy(tmp_path / "backup/keys/vault.json", folder / "keys/vault.json")
+        shutil.copy(tmp_path / "backup/keys/sealing", folder / "keys/sealing")
         with pytest.raises(NeedsRestore, match="put back from a backup"):
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:

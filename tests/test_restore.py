@@ -79,7 +79,7 @@ def has_request(registry: Registry, request: str) -> bool:
 
 def untouched(folder: Path) -> dict[str, bytes]:
     """Return the files that a refused backup must leave as they are."""
-    names = ("expunge.db", "keys/vault.json", "journal")
+    names = ("expunge.db", "keys/sealing", "journal")
     files = [*(folder / name for name in names), *(folder / "checkpoints").iterdir()]
     return {str(path): path.read_bytes() for path in files}
 
@@ -125,7 +125,7 @@ class TestNobodyComesBack:
         put_back(folder, tmp_path / "backup", "expunge.db")
         with pytest.raises(NeedsRestore, match="put back from a backup"):
             Registry.open(folder)
-        put_back(folder, tmp_path / "backup", "keys/vault.json")
+        put_back(folder, tmp_path / "backup", "keys/sealing")
         with pytest.raises(NeedsRestore, match="put back from a backup"):
             Registry.open(folder)
         with Registry.restore(folder, tmp_path / "backup") as registry:
@@ -460,7 +460,7 @@ class TestRefusals:
             registry.models.refit(
                 "half", estimator(), **by_name(data_without("person 1"))
             )
-        put_back(folder, tmp_path / "backup", "expunge.db", "keys/vault.json")
+        put_back(folder, tmp_path / "backup", "expunge.db", "keys/sealing")
         for call in (Registry.open, Registry.create):
             with pytest.raises(NeedsRestore, match="put back from a backup"):
                 call(folder)
@@ -471,7 +471,7 @@ class TestRefusals:
         """One that no model needs, even: everything is read before it is replaced."""
         with Registry.open(folder) as registry:
             registry.forget(["person 2"])
-        bad = tmp_path / "backup/checkpoints/spare~all"
+        bad = tmp_path / "backup/checkpoints/all.999"
         bad.write_bytes(b"noise")
         real = Path.read_bytes
 
@@ -489,8 +489,8 @@ class TestRefusals:
         assert not list(folder.glob(".*"))
 
     def test_a_backup_without_keys(self, folder: Path, tmp_path: Path) -> None:
-        (tmp_path / "backup/keys/vault.json").unlink()
-        with pytest.raises(InvalidInput, match="vault"):
+        (tmp_path / "backup/keys/sealing").unlink()
+        with pytest.raises(InvalidInput, match="keys/sealing"):
             Registry.restore(folder, tmp_path / "backup")
         Registry.open(folder).close()
 

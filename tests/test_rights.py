@@ -30,7 +30,7 @@ from tests.users import (
 )
 
 OPENING = {"open": Registry.open, "create": Registry.create}
-KEYS = ("keys/vault.json", "keys/tags-0", "keys/signing-0.pem")
+KEYS = ("keys/sealing", "keys/tags-0", "keys/signing-0.pem")
 
 
 @pytest.fixture
@@ -68,8 +68,7 @@ class TestRoot:
     """Who runs one command as root does not shut the owner out."""
 
     def test_leaves_every_file_to_the_owner_of_the_folder(self, theirs: Path) -> None:
-        for name in ("keys/vault.lock", "worker.lock"):
-            (theirs / name).unlink()  # made again
+        (theirs / "worker.lock").unlink()  # made again
         with Registry.open(theirs) as registry:
             changes(registry, theirs)
             assert (theirs / "expunge.db-wal").exists()
@@ -139,9 +138,8 @@ class TestWhatIsSaid:
         with as_nobody(), Registry.open(theirs) as registry:
             registry.forget(["person 2"])
 
-    @pytest.mark.parametrize("name", ["worker.lock", "keys/vault.lock"])
-    def test_of_a_lock_that_root_left_behind(self, theirs: Path, name: str) -> None:
-        path = theirs / name
+    def test_of_a_lock_that_root_left_behind(self, theirs: Path) -> None:
+        path = theirs / "worker.lock"
         os.chown(path, 0, 0)
         with as_nobody(), Registry.open(theirs) as registry:
             said = f"{path} belongs to root and this user is nobody; run chown nobody"
@@ -164,7 +162,7 @@ class TestWhatIsSaid:
     @pytest.mark.parametrize(
         ("name", "mode", "private"),
         [
-            ("keys/vault.json", 0o000, 600),
+            ("keys/sealing", 0o000, 600),
             ("keys", 0o000, 700),
             ("journal", 0o200, 600),
         ],
@@ -179,8 +177,8 @@ class TestWhatIsSaid:
             Registry.open(theirs)
 
     def test_of_a_missing_key(self, folder: Path) -> None:
-        (folder / "keys/vault.json").unlink()
-        with pytest.raises(UnusableKey, match="restore it from its backup"):
+        (folder / "keys/sealing").unlink()
+        with pytest.raises(UnusableKey, match="put it back from its newest copy"):
             Registry.open(folder)
 
 

@@ -2,7 +2,7 @@
 """Where each right moves rows, what becomes of it, and what a batch comes to."""
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any, get_args
 
 import pytest
@@ -11,16 +11,12 @@ from expunge.exceptions import InvalidInput
 from expunge.ledger.receipts import list_destroyed
 from expunge.registry.answering.changes import sort_moves
 from expunge.registry.answering.settling import (
-    NO_ASIDE,
     Asked,
-    Holding,
-    Holdings,
-    Part,
+    Rows,
     Settlement,
     settle,
 )
-from expunge.registry.storage.aside_table import Aside
-from expunge.registry.storage.people_table import SealedRows
+from expunge.registry.storage.people_table import PersonRows
 from expunge.rights.standing import (
     BY_OPERATOR,
     DONE,
@@ -196,25 +192,26 @@ class TestDestroyed:
         assert destroyed(right, "done", changed=True) == self.OF_MODELS
 
 
-def sealed(subject: int, place: int = 0) -> SealedRows:
-    return SealedRows(subject, f"tag {subject}", 0, place, b"")
+IN_M = {"m": "in use"}
+_NUMBERS = count(1)
 
 
-def used(*models: str, who: int = 1) -> Holdings:
-    """Return the holdings of a person whose rows these models use."""
-    return {model: Holding("in use", (Part(model, sealed(who)),)) for model in models}
+def used(*models: str, who: int = 1, fit: int = 1) -> list[PersonRows]:
+    """Return the rows of a person whom these models use."""
+    return [
+        PersonRows(next(_NUMBERS), model, who, f"tag {who}", fit) for model in models
+    ]
 
 
-def apart(place: Place, *models: str, fit: int = 1, until: str = "") -> Holdings:
-    """Return the holdings of a person whose rows are set aside."""
-    return {
-        f"~{model}": Holding(
-            place,
-            (Part(f"~{model}", sealed(1)),),
-            Aside(place, "earlier", "research" if until else "", until, fit),
-        )
+def apart(
+    place: Place, *models: str, fit: int = 1, until: str = ""
+) -> list[PersonRows]:
+    """Return the rows of a person that are set aside."""
+    why = "research" if until else ""
+    return [
+        PersonRows(next(_NUMBERS), model, 1, "tag 1", fit, place, "earlier", why, until)
         for model in models
-    }
+    ]
 
 
 def asked(
@@ -225,20 +222,34 @@ def asked(
     return Asked(id_, right, rest.pop("details", {}), who, **rest)
 
 
-def settled(*requests: Asked, held: Holdings, **options: Any) -> Settlement:
+def settled(*requests: Asked, held: Rows, **options: Any) -> Settlement:
     given: dict[str, Any] = {"fits": {"m": 1, "n": 1}, "spent": ()} | options
     return settle(requests, {1: held}, **given)
 
 
 def places(settlement: Settlement, who: int = 1) -> dict[str, str]:
-    return {name: one.place for name, one in settlement.after[who].items()}
+    """Return where rows are, by model; "~" stands before it if they are apart."""
+    return {
+        one.model if one.place == "in use" else f"~{one.model}": one.place
+        for one in settlement.after[who]
+    }
+
+
+def rows_at(settlement: Settlement, name: str) -> list[PersonRows]:
+    """Return the rows of the first person under such a name."""
+    apart, model = name.startswith("~"), name.removeprefix("~")
+    return [
+        one
+        for one in settlement.after[1]
+        if one.model == model and (one.place != "in use") == apart
+    ]
 
 
 class TestSettling:
     @pytest.mark.parametrize("right", RIGHTS)
     def test_one_request_moves_rows_by_the_table(self, right: Right) -> None:
         new = {"m": b"new", "n": b"new"} if right == "rectify" else {}
-        starts: dict[Place, Holdings] = {
+        starts: dict[Place, Rows] = {
             "in use": used("m"),
             "restricted": apart("restricted", "m"),
             "held": apart("held", "m", until="2029-01-01"),
@@ -252,15 +263,15 @@ class TestSettling:
             assert found.judgements["a"] == judge(right, [place])
 
     def test_models_are_those_whose_rows_in_use_change(self) -> None:
-        held = used("m") | apart("restricted", "n")
+        held = used("m") + apart("restricted", "n")
         assert settled(asked("erase"), held=held).models == {"a": {"m"}}
         assert settled(asked("lift"), held=held).models == {"a": {"n"}}
         assert settled(asked("restrict"), held=held).models == {"a": {"m"}}
 
     def test_nobody_known_is_nothing_held(self) -> None:
-        found = settled(asked("erase", who=()), held={})
+        found = settled(asked("erase", who=()), held=[])
         assert found.judgements == {"a": NOTHING_FOUND} and found.models == {"a": set()}
-        assert found.retained == {"a": ("", "")} and not [*found.changed()]
+        assert found.retained == {"a": ("", "")} and not sort_moves(found)
 
     def test_restrict_and_lift_in_one_batch_change_nothing(self) -> None:
         found = settled(asked("restrict", "a"), asked("lift", "b"), held=used("m", "n"))
@@ -297,15 +308,15 @@ class TestSettling:
         }
 
     def test_a_later_end_counts_before_an_earlier_one(self) -> None:
-        held = apart("held", "m", until="2029-01-01") | used("n")
+        held = apart("held", "m", until="2029-01-01") + used("n")
         found = settled(asked("hold"), asked("erase", "b"), held=held)
         assert found.retained["b"] == ("legal-claims", "2030-01-31")
 
     def test_a_hold_on_held_rows_sets_another_end(self) -> None:
         held = apart("held", "m", until="2029-01-01")
         found = settled(asked("hold"), held=held)
-        assert found.after[1]["~m"].aside.until == "2030-01-31"
-        assert found.after[1]["~m"].parts == held["~m"].parts
+        (one,) = rows_at(found, "~m")
+        assert (one.until, one.key) == ("2030-01-31", held[0].key)
 
     def test_a_lift_after_another_fit_cannot_put_rows_back(self) -> None:
         held = apart("restricted", "m", "n")
@@ -319,33 +330,32 @@ class TestSettling:
         assert places(found) == {}
 
     def test_rows_of_two_fits_are_kept_together(self) -> None:
-        held = apart("restricted", "m", fit=1) | used("m")
+        held = apart("restricted", "m", fit=1) + used("m", fit=2)
         found = settled(asked("restrict"), held=held, fits={"m": 2})
-        both = found.after[1]["~m"]
-        assert [part.name for part in both.parts] == ["~m", "m"]
-        assert both.aside.fit == 2
+        assert [one.fit for one in rows_at(found, "~m")] == [1, 2]
         back = settled(asked("restrict"), asked("lift", "b"), held=held, fits={"m": 2})
-        assert [part.name for part in back.after[1]["m"].parts] == ["m"]
+        assert [one.fit for one in back.after[1]] == [2] and places(back) == IN_M
+        assert back.judgements["b"] == DONE
 
     def test_rows_that_join_held_ones_are_held(self) -> None:
-        held = apart("held", "m", until="2029-01-01") | used("m")
+        held = apart("held", "m", until="2029-01-01") + used("m")
         found = settled(asked("restrict"), held=held, fits={"m": 2})
         assert places(found) == {"~m": "held"}
-        assert found.after[1]["~m"].aside.until == "2029-01-01"
+        assert {one.until for one in rows_at(found, "~m")} == {"2029-01-01"}
         assert found.judgements == {"a": DONE}
 
     def test_several_people_each_by_their_own_rows(self) -> None:
         held = {1: used("m"), 2: apart("held", "m", until="2029-01-01")}
         found = settle([asked("erase", who=(1, 2))], held, fits={"m": 1}, spent=())
         assert found.judgements == {"a": PARTLY}
-        assert found.after == {1: {}, 2: held[2]}
+        assert found.after == {1: [], 2: held[2]}
 
 
 class TestRectifying:
     def test_rows_in_use_are_replaced(self) -> None:
         found = settled(asked("rectify", new_rows={"m": b"new"}), held=used("m", "n"))
-        assert [part.new for part in found.after[1]["m"].parts] == [b"new"]
-        assert found.after[1]["n"] is found.before[1]["n"]
+        assert [one.new for one in rows_at(found, "m")] == [b"new"]
+        assert rows_at(found, "n") == [found.before[1][1]]
         assert found.models == {"a": {"m"}} and found.judgements == {"a": DONE}
 
     def test_restricted_rows_are_replaced_and_stay_sealed(self) -> None:
@@ -353,20 +363,20 @@ class TestRectifying:
             asked("rectify", new_rows={"m": b"new"}), held=apart("restricted", "m")
         )
         assert places(found) == {"~m": "restricted"}
-        assert [part.new for part in found.after[1]["~m"].parts] == [b"new"]
+        assert [one.new for one in rows_at(found, "~m")] == [b"new"]
         assert found.models == {"a": set()}
         assert found.retained == {"a": ("restriction", "")}
 
     def test_held_rows_stay_as_they_are(self) -> None:
-        held = apart("held", "m", until="2029-01-01") | used("n")
+        held = apart("held", "m", until="2029-01-01") + used("n")
         new = {"m": b"new", "n": b"new"}
         found = settled(asked("rectify", new_rows=new), held=held)
         assert found.judgements == {"a": PARTLY}
-        assert found.after[1]["~m"] is held["~m"]
-        assert [part.new for part in found.after[1]["n"].parts] == [b"new"]
+        assert rows_at(found, "~m") == held[:1]
+        assert [one.new for one in rows_at(found, "n")] == [b"new"]
 
     def test_a_model_that_it_does_not_name_is_not_judged(self) -> None:
-        held = apart("held", "m", until="2029-01-01") | used("n")
+        held = apart("held", "m", until="2029-01-01") + used("n")
         found = settled(asked("rectify", new_rows={"n": b"new"}), held=held)
         assert found.judgements == {"a": DONE}
 
@@ -424,6 +434,7 @@ class TestStuck:
             assert places(found) == ({"m": "in use"} if found.stuck else {})
 
 
-def test_nothing_is_known_of_rows_in_use() -> None:
-    assert used("m")["m"].aside is NO_ASIDE
-    assert "tag" not in repr(used("m")) and "tag" not in repr(sealed(1))
+def test_nothing_is_said_of_rows_in_use() -> None:
+    (one,) = used("m")
+    assert one.said == ("in use", "", "", "")
+    assert "tag" not in repr(used("m")) and "tag" not in repr(one)

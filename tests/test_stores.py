@@ -1,187 +1,226 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a store keeps in files: keys and sealed checkpoints."""
 
-import json
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from expunge import disk
 from expunge.exceptions import NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
-from expunge.registry.storage import Checkpoints, Vault
-from expunge.registry.storage.vault import new_key, seal, unseal
+from expunge.registry.storage import Checkpoints, Keystore
+from expunge.registry.storage.keystore import FIRST, new_key, seal, unseal
 
 
-class TestVault:
+class TestKeystore:
     @pytest.fixture
-    def vault(self, tmp_path: Path) -> Vault:
-        vault = Vault(tmp_path / "keys" / "vault.json")
-        vault.path.parent.mkdir()
-        vault.create()
-        vault.create_keys("m")
-        return vault
+    def keystore(self, tmp_path: Path) -> Keystore:
+        (tmp_path / "keys").mkdir()
+        return keystore_in(tmp_path / "keys")
 
-    def test_generations_that_have_a_key_and_those_that_have_none(
-        self, vault: Vault
+    def test_numbers_go_on_and_keys_come_back(self, keystore: Keystore) -> None:
+        assert keystore.end() == FIRST
+        first, rest = keystore.add(), keystore.add(200)
+        assert [*first] == [1] and [*rest] == [*range(2, 202)]
+        assert len({*first.values(), *rest.values()}) == 201
+        assert keystore.load([201, 1, 1, 2]) == {
+            1: first[1],
+            2: rest[2],
+            201: rest[201],
+        }
+        assert keystore.load(range(FIRST, 202)) == first | rest
+        assert keystore.load([]) == {} == keystore.load([0, 202, 5000])
+
+    def test_a_destroyed_key_is_nowhere_and_its_number_is_not_used_again(
+        self, keystore: Keystore
     ) -> None:
-        vault.destroy_old_keys(lambda: {"m": 1})
-        vault.destroy_old_keys(lambda: {"m": 2})
-        keys = vault.read_keys("m")
-        assert keys.key_of(2, "m") == keys.present and keys.key_of(3, "m") == keys.next
-        with pytest.raises(NeedsRestore, match="put back from a backup"):
-            keys.key_of(1, "m")
-        with pytest.raises(NeedsRestore, match=r"vault\.json is out of date"):
-            keys.key_of(4, "m")
+        keys = keystore.add(6)
+        number, sealed = keystore.seal(b"rows", "what")
+        assert keystore.unseal(sealed, number, what="what") == b"rows"
+        assert keystore.shred([2, 3, 5, number]) == 1
+        content = keystore.path.read_bytes()
+        for one in (2, 3, 5):
+            assert keys[one] not in content
+        assert keystore.load(keys) == {one: keys[one] for one in (1, 4, 6)}
+        with pytest.raises(NeedsRestore, match="the key of what is destroyed"):
+            keystore.unseal(sealed, number, what="what")
+        assert [*keystore.add()] == [8]
 
-    def test_a_destroyed_key_is_in_no_file(self, vault: Vault) -> None:
-        old = vault.read_keys("m")
-        inode = os.open(vault.path, os.O_RDONLY)  # the old file, still open
-        vault.destroy_old_keys(lambda: {"m": 1})
-        assert vault.read_keys("m").present == old.next
-        files = [path.read_bytes() for path in vault.path.parent.iterdir()]
-        with os.fdopen(inode, "rb") as replaced:
-            files.append(replaced.read())
-        for content in files:
-            assert old.present not in content
-            assert old.present.hex().encode() not in content
+    def test_destroying_again_or_what_never_was_changes_no_key(
+        self, keystore: Keystore
+    ) -> None:
+        keys = keystore.add(3)
+        for count in (1, 2):
+            assert keystore.shred([2, 0, 99]) == count
+        assert keystore.load(keys).keys() == {1, 3} and keystore.end() == 4
 
-    def test_settling_again_writes_nothing(self, vault: Vault) -> None:
-        vault.destroy_old_keys(lambda: {"m": 1})
-        before = vault.path.stat().st_mtime_ns
-        vault.destroy_old_keys(lambda: {"m": 1})
-        vault.create_keys("m")
-        vault.create()
-        assert vault.path.stat().st_mtime_ns == before
+    def test_what_is_sealed_opens_as_itself_alone(self, keystore: Keystore) -> None:
+        number, sealed = keystore.seal(b"rows", "what")
+        ((other, key),) = keystore.add().items()
+        for n, what, data in (
+            (number, "another", sealed),
+            (other, "what", sealed),
+            (number, "what", sealed[:-1]),
+        ):
+            with pytest.raises(StoreFailed, match="altered"):
+                keystore.unseal(data, n, what=what)
+        # Nor under the same key in another place of the file.
+        moved = seal(b"rows", key, place="what")
+        with pytest.raises(StoreFailed, match="altered"):
+            keystore.unseal(moved, other, what="what")
 
-    def test_a_model_without_a_key(self, vault: Vault) -> None:
-        with pytest.raises(NeedsRestore, match="no key of model 'other'"):
-            vault.read_keys("other")
-        with pytest.raises(NeedsRestore, match="no key of model 'other'"):
-            vault.destroy_old_keys(lambda: {"m": 1, "other": 1})
+    def test_a_file_that_is_older_or_lacks_a_key_is_refused(
+        self, keystore: Keystore
+    ) -> None:
+        before = keystore.path.read_bytes()
+        keystore.add(3)
+        middle = keystore.path.read_bytes()
+        count = keystore.shred([2])
+        keystore.require_current(made=4, shredded=count, used={"m": 3})
+        keystore.require_current(made=2, shredded=0, used={})  # after a crash
+        with pytest.raises(NeedsRestore, match="the state of model 'm' is destroyed"):
+            keystore.require_current(made=4, shredded=count, used={"m": 2})
+        for older in (before, middle):
+            keystore.path.write_bytes(older)
+            with pytest.raises(NeedsRestore, match="is older than the database"):
+                keystore.require_current(made=4, shredded=count, used={})
 
-    @pytest.mark.parametrize(
-        "content", ["", "{", "[]", '{"version": 2, "keys": {}}', '{"version": 1}']
-    )
-    def test_a_damaged_file(self, vault: Vault, content: str) -> None:
-        vault.path.write_text(content)
-        with pytest.raises(StoreFailed, match="damaged"):
-            vault.read_keys("m")
+    def test_of_a_backup_no_number_is_used_again(
+        self, keystore: Keystore, tmp_path: Path
+    ) -> None:
+        (tmp_path / "backup").mkdir()
+        keys = keystore.add(4)
+        backup = keystore_in(tmp_path / "backup")
+        backup.path.write_bytes(keystore.path.read_bytes())
+        keystore.shred([2])
+        keystore.shred([3])
+        keystore.add(5)
+        keystore.replace(backup)
+        assert keystore.load(range(FIRST, 20)) == keys and keystore.end() == 10
+        assert keystore.shred([]) == 3  # it counts on from what it was
+        keystore.path.unlink()
+        keystore.replace(backup)
+        assert keystore.load(range(FIRST, 20)) == keys and keystore.end() == 5
+        keystore.replace(backup, end=9)  # as somebody knows who lost the file
+        assert keystore.load(range(FIRST, 20)) == keys and keystore.end() == 9
+        assert stat.S_IMODE(keystore.path.stat().st_mode) == 0o600
+
+    @pytest.mark.parametrize("content", [b"", b"{}", bytes(32), bytes(64)])
+    def test_a_damaged_file(self, keystore: Keystore, content: bytes) -> None:
+        keystore.path.write_bytes(content)
+        for act in (keystore.end, keystore.add, lambda: keystore.load([1])):
+            with pytest.raises(StoreFailed, match="damaged"):
+                act()
+        assert keystore.path.read_bytes() == content
 
     def test_a_file_that_is_replaced_while_it_is_read(
-        self, vault: Vault, monkeypatch: pytest.MonkeyPatch
+        self, keystore: Keystore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        keys = vault.create_keys("m")
-        really_look = os.fstat
+        keys = keystore.add(2)
+        really_read = os.pread
 
-        def replace_and_look(opened: int) -> os.stat_result:
-            monkeypatch.setattr(os, "fstat", really_look)
-            vault.create_keys("n")  # another thread: what this one opened is erased
-            return really_look(opened)
+        def replace_and_read(opened: int, n: int, at: int) -> bytes:
+            if at:
+                monkeypatch.setattr(os, "pread", really_read)
+                keystore.replace(keystore)  # what this one opened is erased
+            return really_read(opened, n, at)
 
-        monkeypatch.setattr(os, "fstat", replace_and_look)
-        found = vault.read_keys("m")
-        assert (found.present, found.next) == (keys.present, keys.next)
+        monkeypatch.setattr(os, "pread", replace_and_read)
+        assert keystore.load(keys) == keys
 
-    def test_a_missing_file_and_one_open_to_others(self, vault: Vault) -> None:
-        vault.path.chmod(0o640)
-        with pytest.raises(UnusableKey, match="chmod 600"):
-            vault.read_keys("m")
-        vault.path.unlink()
-        with pytest.raises(UnusableKey, match="cannot be read"):
-            vault.read_keys("m")
+    def test_a_part_of_a_key_that_a_full_disk_left(self, keystore: Keystore) -> None:
+        keys = keystore.add(2)
+        with keystore.path.open("ab") as file:
+            file.write(b"half a key")
+        assert keystore.end() == 3
+        keys |= keystore.add()
+        assert keystore.load(keys) == keys and keystore.path.stat().st_size == 4 * 32
 
-    @pytest.mark.parametrize("moment", ["before the rename", "while writing"])
-    def test_a_crash_before_the_rename_leaves_the_old_keys(
-        self, vault: Vault, monkeypatch: pytest.MonkeyPatch, moment: str
+    def test_a_missing_file_and_one_open_to_others(self, keystore: Keystore) -> None:
+        keystore.path.chmod(0o640)
+        for act in (keystore.end, keystore.add):
+            with pytest.raises(UnusableKey, match="chmod 600"):
+                act()
+        keystore.path.unlink()
+        for act in (keystore.end, keystore.add):
+            with pytest.raises(UnusableKey, match="cannot be read"):
+                act()
+        assert not keystore.path.exists()
+
+    def test_two_who_add_at_once_get_different_numbers(
+        self, keystore: Keystore
     ) -> None:
-        before = vault.path.read_bytes()
-
-        def crash(*arguments: object) -> None:
-            raise KeyboardInterrupt
-
-        if moment == "before the rename":
-            monkeypatch.setattr(Path, "replace", crash)
-        else:
-            monkeypatch.setattr(os, "fsync", crash)
-        # As if the process had died: nobody clears up.
-        monkeypatch.setattr(disk, "destroy", lambda path: None)
-        with pytest.raises(KeyboardInterrupt):
-            vault.destroy_old_keys(lambda: {"m": 1})
-        monkeypatch.undo()
-        assert vault.path.read_bytes() == before
-        vault.destroy_old_keys(lambda: {"m": 1})
-        assert not list(vault.path.parent.glob(".*"))  # no draft is left
-        assert (
-            vault.read_keys("m").present.hex()
-            == json.loads(before)["keys"]["m"]["next"]
-        )
+        with ThreadPoolExecutor(4) as threads:
+            made = [*threads.map(keystore.add, [3] * 40)]
+        assert sorted(number for keys in made for number in keys) == [*range(1, 121)]
+        every = {number: key for keys in made for number, key in keys.items()}
+        assert keystore.load(every) == every
 
 
 class TestCheckpoints:
     @pytest.fixture
     def checkpoints(self, tmp_path: Path) -> Checkpoints:
-        made = Checkpoints(tmp_path / "checkpoints", Vault(tmp_path / "vault.json"))
+        made = Checkpoints(tmp_path / "checkpoints", Keystore(tmp_path / "sealing"))
         made.create()
-        made.vault.create_keys("m")
         return made
 
-    def write(self, checkpoints: Checkpoints, generation: int, *said: bytes) -> str:
-        return checkpoints.write("m", generation, parts=map(memoryview, said))
+    def write(self, checkpoints: Checkpoints, *said: bytes) -> Path:
+        number = checkpoints.write("m", map(memoryview, said))
+        return checkpoints.path("m", number)
 
-    def test_only_what_is_committed_stays(self, checkpoints: Checkpoints) -> None:
-        names = []
-        for generation in (1, 2):
-            late = self.write(checkpoints, generation, b"of one who was overtaken")
-            names.append(self.write(checkpoints, generation, b"state ", b"of it"))
-            assert late != names[-1]
-            checkpoints.destroy_old(lambda: {"m": names[-1]})
-            assert checkpoints.read(names[-1]) == b"state of it"
-        there = {path.name for path in checkpoints.folder.iterdir()}
-        assert there == {names[-1], "spare~m"}  # noise, kept for its blocks
-        with pytest.raises(NeedsRestore):
-            checkpoints.read(names[0])
+    def read(self, checkpoints: Checkpoints, path: Path) -> bytes:
+        return checkpoints.read("m", int(path.name.removeprefix("m.")))
 
-    def test_what_somebody_is_about_to_commit_stays(
-        self, checkpoints: Checkpoints
-    ) -> None:
-        first = self.write(checkpoints, 1, b"first")
-        checkpoints.destroy_old(lambda: {"m": first})
-        second = self.write(checkpoints, 2, b"second")
-        checkpoints.destroy_old(lambda: {"m": first})
-        assert checkpoints.read(second) == b"second"
+    def test_files_go_with_their_keys(self, checkpoints: Checkpoints) -> None:
+        first, late = (self.write(checkpoints, b"of before") for _ in range(2))
+        second = self.write(checkpoints, b"state ", b"of it")
+        checkpoints.delete_dead()
+        assert first.exists() and late.exists()
+        checkpoints.keystore.shred([1])
+        checkpoints.delete_dead()
+        # What somebody is about to commit stays.
+        assert {*checkpoints.folder.iterdir()} == {late, second}
+        assert self.read(checkpoints, second) == b"state of it"
+        with pytest.raises(NeedsRestore, match="the state of model 'm' is destroyed"):
+            self.read(checkpoints, first)
 
     def test_one_in_pieces_larger_than_a_buffer(self, checkpoints: Checkpoints) -> None:
         pieces = [bytes([n]) * size for n, size in enumerate((3 << 20, 0, 7, 1 << 20))]
-        name = self.write(checkpoints, 1, *pieces)
-        assert checkpoints.read(name) == b"".join(pieces)
+        path = self.write(checkpoints, *pieces)
+        assert self.read(checkpoints, path) == b"".join(pieces)
 
     def test_one_that_is_missing(self, checkpoints: Checkpoints) -> None:
-        name = self.write(checkpoints, 1, b"state")
-        (checkpoints.folder / name).unlink()
+        path = self.write(checkpoints, b"state")
+        path.unlink()
         with pytest.raises(NeedsRestore, match="from the same backup"):
-            checkpoints.read(name)
+            self.read(checkpoints, path)
 
     def test_one_that_was_altered_cut_or_moved(self, checkpoints: Checkpoints) -> None:
-        name, other = (self.write(checkpoints, 1, b"state") for _ in range(2))
-        sealed = (checkpoints.folder / name).read_bytes()
-        foreign = (checkpoints.folder / other).read_bytes()
+        path, other = (self.write(checkpoints, b"state") for _ in range(2))
+        sealed, foreign = path.read_bytes(), other.read_bytes()
         for altered in (
             sealed[:-1],
             b"",
             sealed[:20] + b"?" + sealed[21:],
             foreign,
         ):
-            (checkpoints.folder / name).write_bytes(altered)
+            path.write_bytes(altered)
             with pytest.raises(StoreFailed, match="altered"):
-                checkpoints.read(name)
+                self.read(checkpoints, path)
 
     def test_the_file_is_for_its_owner_alone(self, checkpoints: Checkpoints) -> None:
-        path = checkpoints.folder / self.write(checkpoints, 1, b"state")
+        path = self.write(checkpoints, b"state")
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert b"state" not in path.read_bytes()
+
+
+def keystore_in(folder: Path) -> Keystore:
+    """Return a file of keys in a folder."""
+    made = Keystore(folder / "sealing")
+    made.create()
+    return made
 
 
 class TestSealing:

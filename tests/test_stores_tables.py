@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from expunge.exceptions import (
     Busy,
     InvalidInput,
     LedgerCorrupt,
+    NeedsRestore,
     OtherSchema,
     StoreFailed,
 )
@@ -30,6 +32,7 @@ from expunge.ledger.merkle import includes
 from expunge.registry import Registry
 from expunge.registry.recovery.backup import require_sound_backup
 from expunge.registry.storage import (
+    Keystore,
     Store,
     hold_worker_lock,
     ledger_table,
@@ -39,9 +42,15 @@ from expunge.registry.storage import (
     tables,
 )
 from expunge.registry.storage.engine import Collision, write_exactly
+from expunge.registry.storage.keystore import (
+    count_made,
+    find_unused,
+    note_shredded,
+    read_counts,
+    read_dead,
+)
 from expunge.registry.storage.requests_table import Answered
 from expunge.registry.storage.tables import write_metadata
-from expunge.registry.storage.vault import KEY_BYTES
 from tests.registries import set_schema
 from tests.stores import rows_in, store_at
 
@@ -53,7 +62,7 @@ class TestWrites:
     def names(self, store: Store) -> list[str]:
         with store.read() as connection:
             found = connection.scalars(select(tables.metadata.c.name))
-            return sorted({*found} - {tables.SCHEMA})
+            return sorted({*found} - {tables.SCHEMA, tables.MADE})
 
     @pytest.mark.parametrize("changed", [["a"], ["a", "b"], ["a", "b", "c"]])
     def test_lines_are_counted(self, store: Store, changed: list[str]) -> None:
@@ -75,101 +84,65 @@ class TestWrites:
 
 
 class TestPeople:
-    N = 2 * people_table.PAGE + 3
+    N = 600
 
     @pytest.fixture
-    def keys(self, store: Store) -> dict[str, people_table.PageKeys]:
+    def enrolled(self, store: Store, keystore: Keystore) -> None:
         """Enrol everybody in "m", and the first five in "n" as well."""
         with store.write() as connection:
-            for name in ("m", "n"):
-                releases_table.insert_model(
-                    connection,
-                    {
-                        "name": name,
-                        "created": 0,
-                        "number": 1,
-                        "generation": 1,
-                        "checkpoint": "",
-                    },
+            for name, n in (("m", self.N), ("n", 5)):
+                new = {"name": name, "created": 0, "number": 1, "key": 0}
+                releases_table.insert_model(connection, new)
+                people_table.insert_people(
+                    connection, keystore, model=name, fit=1, people=self.members(n)
                 )
-            return {
-                "m": people_table.insert_people(
-                    connection, "m", people=self.members(range(self.N))
-                ),
-                "n": people_table.insert_people(
-                    connection, "n", people=self.members(range(5))
-                ),
-            }
 
-    def members(self, numbers: Sequence[int]) -> list[tuple[str, bytes]]:
-        return [(f"tag {number}", b"row %d" % number) for number in numbers]
+    @pytest.fixture
+    def keystore(self, tmp_path: Path) -> Keystore:
+        made = Keystore(tmp_path / "sealing")
+        made.create()
+        return made
+
+    def members(self, n: int) -> list[tuple[str, bytes]]:
+        return [(f"tag {number}", b"row %d" % number) for number in range(n)]
 
     def remove(
-        self, store: Store, keys: people_table.PageKeys, numbers: Sequence[int]
-    ) -> people_table.PageKeys:
+        self, store: Store, keystore: Keystore, numbers: Sequence[int]
+    ) -> list[people_table.PersonRows]:
         with store.write() as connection:
             found = rows_in(connection, "m", tags=[f"tag {one}" for one in numbers])
-            pages = people_table.read_pages(
-                connection, "m", found=found, page_keys=keys
-            )
-            remaining = people_table.keys_without(
-                "m", found, pages=pages, page_keys=keys
-            )
-            people_table.delete_rows(connection, "m", remaining=remaining)
+            people_table.delete_rows(connection, found)
             gone = [one.subject for one in found]
             people_table.delete_unused_tags(connection, gone)
-        return remaining.page_keys
+        with store.write() as connection:
+            dead = read_dead(connection)
+            assert dead == sorted(one.key for one in found)
+            note_shredded(connection, dead, count=keystore.shred(dead))
+            assert not read_dead(connection)
+        return found
 
-    def left(self, store: Store, keys: people_table.PageKeys) -> list[bytes]:
+    def left(self, store: Store, keystore: Keystore, model: str = "m") -> list[bytes]:
         with store.read() as connection:
-            found = people_table.read_all_rows(connection, "m")
-        return self.opened(store, "m", found, keys)
+            found = people_table.read_rows_in_use(connection, model)
+        return [*people_table.unseal_rows(keystore, found)]
 
-    def opened(
-        self,
-        store: Store,
-        model: str,
-        found: Sequence[people_table.SealedRows],
-        keys: people_table.PageKeys,
-    ) -> list[bytes]:
-        with store.read() as connection:
-            pages = people_table.read_pages(
-                connection, model, found=found, page_keys=keys
-            )
-        return list(people_table.unseal_rows(model, found, pages=pages))
-
-    def test_people_at_the_borders_of_pages(
-        self, store: Store, keys: dict[str, people_table.PageKeys]
+    @pytest.mark.parametrize(
+        "gone", [[300], [0, 255, 256, 599], [*range(256, 512)], [*range(600)]]
+    )
+    def test_some_go_and_no_key_opens_their_rows(
+        self, store: Store, keystore: Keystore, enrolled: None, gone: list[int]
     ) -> None:
-        border = [0, 255, 256, 257, 511, 512, self.N - 1]
-        assert keys["m"].shape == (3, KEY_BYTES)
-        after = self.remove(store, keys["m"], border)
-        rest = [one for one in range(self.N) if one not in border]
-        assert self.left(store, after) == [b"row %d" % one for one in rest]
-        assert not np.any(np.all(after == keys["m"], axis=1))  # each page was renewed
-        with store.read() as connection:
-            some = rows_in(connection, "m", tags=["tag 1"])
-        with pytest.raises(StoreFailed, match="page 0 of m"):
-            self.opened(store, "m", some, keys["m"])
-
-    def test_a_page_without_the_removed_keeps_its_key(
-        self, store: Store, keys: dict[str, people_table.PageKeys]
-    ) -> None:
-        after = self.remove(store, keys["m"], [300])
-        same = np.all(after == keys["m"], axis=1)
-        assert same.tolist() == [True, False, True]
-
-    def test_everybody_of_a_page(
-        self, store: Store, keys: dict[str, people_table.PageKeys]
-    ) -> None:
-        after = self.remove(store, keys["m"], range(256, 512))
-        rest = [*range(256), *range(512, self.N)]
-        assert self.left(store, after) == [b"row %d" % one for one in rest]
+        found = self.remove(store, keystore, gone)
+        rest = [one for one in range(self.N) if one not in gone]
+        assert self.left(store, keystore) == [b"row %d" % one for one in rest]
+        assert self.left(store, keystore, "n") == [b"row %d" % one for one in range(5)]
+        with pytest.raises(NeedsRestore, match="somebody's rows is destroyed"):
+            [*people_table.unseal_rows(keystore, found[-1:])]
 
     def test_a_person_in_two_models_stays_in_the_other(
-        self, store: Store, keys: dict[str, people_table.PageKeys]
+        self, store: Store, keystore: Keystore, enrolled: None
     ) -> None:
-        self.remove(store, keys["m"], [3, 7])
+        self.remove(store, keystore, [3, 7])
         with store.read() as connection:
             assert people_table.models_by_tag(connection, ["tag 3", "tag 7"]) == {
                 "tag 3": {"n"}
@@ -177,29 +150,53 @@ class TestPeople:
             assert people_table.count_people(connection, "m") == self.N - 2
             tags = set(connection.scalars(select(tables.subjects.c.tag)))
             assert "tag 3" in tags and "tag 7" not in tags
-            found = rows_in(connection, "n", tags=["tag 3"])
-        assert self.opened(store, "n", found, keys["n"]) == [b"row 3"]
 
-    def test_clearing_a_model_leaves_the_other(
-        self, store: Store, keys: dict[str, people_table.PageKeys]
+    def test_rows_that_are_exchanged_do_not_open(
+        self, store: Store, keystore: Keystore, enrolled: None
+    ) -> None:
+        with store.read() as connection:
+            one, other = rows_in(connection, "m", tags=["tag 1", "tag 2"])
+            (again,) = rows_in(connection, "n", tags=["tag 1"])
+        for changed in (
+            replace(one, sealed=other.sealed),
+            replace(one, key=other.key, sealed=other.sealed),  # whose they are
+            replace(one, key=again.key, sealed=again.sealed),  # of which model
+        ):
+            with pytest.raises(StoreFailed, match="was altered"):
+                [*people_table.unseal_rows(keystore, [changed])]
+
+    def test_clearing_a_model_leaves_the_other_and_what_is_set_aside(
+        self, store: Store, keystore: Keystore, enrolled: None
     ) -> None:
         with store.write() as connection:
+            (one,) = rows_in(connection, "m", tags=["tag 9"])
+            people_table.say_where(connection, [replace(one, place="restricted")])
             people_table.delete_all_people(connection, "m")
         with store.read() as connection:
             assert people_table.count_people(connection, "m") == 0
             assert people_table.count_people(connection, "n") == 5
             tags = set(connection.scalars(select(tables.subjects.c.tag)))
-        assert tags == {f"tag {one}" for one in range(5)}
+            assert tags == {f"tag {one}" for one in (*range(5), 9)}
+            assert people_table.read_tags_apart(connection) == {"tag 9"}
+            assert {*read_dead(connection)} == {*range(1, self.N + 1)} - {one.key}
 
-    def test_a_page_that_is_missing(
-        self, store: Store, keys: dict[str, people_table.PageKeys]
+    def test_keys_that_were_made_for_nothing_are_found(
+        self, store: Store, keystore: Keystore, enrolled: None
     ) -> None:
+        used = range(1, self.N + 6)
         with store.write() as connection:
-            connection.execute(delete(tables.pages).where(tables.pages.c.page == 1))
-        with store.read() as connection:
-            found = rows_in(connection, "m", tags=["tag 300"])
-        with pytest.raises(StoreFailed, match="lacks pages of keys of model 'm'"):
-            self.opened(store, "m", found, keys["m"])
+            count_made(connection, used)
+            assert read_counts(connection) == (keystore.end(), 0)
+        lost, mine = keystore.add(3), keystore.add()
+        with store.write() as connection:
+            (one,) = rows_in(connection, "m", tags=["tag 1"])
+            new = replace(one, key=next(iter(mine)))
+            people_table.insert_rows(connection, [new])
+            count_made(connection, mine)  # others come before, so this is not counted
+            made, _ = read_counts(connection)
+            assert made == used.stop
+            unused = find_unused(connection, range(made, keystore.end()))
+        assert unused == [*lost]
 
 
 class TestChain:
@@ -318,18 +315,18 @@ def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
     assert stages == {"a": requests_table.COMPLETED, "b": requests_table.ACCEPTED}
 
 
-def test_only_the_next_generation_replaces_a_checkpoint(store: Store) -> None:
-    first = {"name": "m", "created": 0, "number": 1, "generation": 5}
+def test_only_what_was_made_from_it_replaces_a_checkpoint(store: Store) -> None:
+    first = {"name": "m", "created": 0, "number": 1, "key": 5}
     with store.write() as connection:
-        releases_table.insert_model(connection, {**first, "checkpoint": "five"})
-        after = {"checkpoint": "six", "number": 2}
-        releases_table.advance_model(connection, "m", generation=5, after=after)
+        releases_table.insert_model(connection, first)
+        after = {"key": 8, "number": 2}
+        releases_table.advance_model(connection, "m", before=5, after=after)
         for other in (4, 5, 7):
             with pytest.raises(Busy, match="'m' meanwhile"):
                 releases_table.advance_model(
-                    connection, "m", generation=other, after={"number": 3}
+                    connection, "m", before=other, after={"key": 9, "number": 3}
                 )
-        assert releases_table.read_checkpoints(connection) == {"m": "six"}
+        assert releases_table.read_keys(connection) == {"m": 8}
         assert releases_table.newest_number(connection, "m") == 2
 
 
@@ -489,6 +486,5 @@ def test_a_server_that_fails_says_nothing_of_a_backup(
     store = Failing()
     store.dialect = dialect  # type: ignore[attr-defined]
     context: Any = SimpleNamespace(store=store)
-    sealed: Any = None
     with pytest.raises(told, match="it is down"):
-        require_sound_backup(context, sealed)
+        require_sound_backup(context)

@@ -132,7 +132,7 @@ def _take_older_database(place: Place) -> None:
 def _take_all_but_the_journal(place: Place) -> None:
     """Put everything back by hand that a backup holds, except the journal."""
     _take_older_database(place)
-    shutil.copy(place.backup / "keys" / "vault.json", place.folder / "keys")
+    shutil.copy(place.backup / "keys" / "sealing", place.folder / "keys")
     shutil.rmtree(place.folder / "checkpoints")
     shutil.copytree(place.backup / "checkpoints", place.folder / "checkpoints")
 

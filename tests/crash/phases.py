@@ -36,9 +36,8 @@ OF_RESTORING = (
 )
 OF_COMMANDS = (
     ("writing the journal", "writing the journal"),
-    ("replacing the vault", "writing the vault"),
+    ("writing keys", "writing keys"),
     ("sealing new rows", "sealing new rows"),
-    ("destroying keys of new rows", "destroying keys of new rows"),
     ("taking a model in", "taking a model in"),
     ("removing a model", "removing a model"),
     ("reanchoring", "reanchoring"),
@@ -52,23 +51,19 @@ PHASES = (*OF_REQUESTS, *OF_COMMANDS, *OF_RESTORING)
 NAMES = ("opening", *dict.fromkeys(phase for _, phase in OF_REQUESTS))
 
 # Of requests that bring rows.
-OF_ROWS = ("sealing new rows", "destroying keys of new rows")
+OF_ROWS = ("sealing new rows", "writing keys")
 ENDING = ("erasing", "destroying keys", "entering the ledger", "writing the journal")
 RESTORING = tuple(phase for _, phase in OF_RESTORING)
 OF_STEPS = {
     "forget": NAMES,
     **dict.fromkeys(REQUESTS[1:], (*NAMES, *OF_ROWS)),
-    **dict.fromkeys(FITS, ("taking a model in", "writing the vault", *ENDING)),
-    "add": (*NAMES[3:], "writing the vault"),
-    "cancel": (
-        "writing the journal",
-        "writing the vault",
-        "destroying keys of new rows",
-    ),
+    **dict.fromkeys(FITS, ("taking a model in", "writing keys", *ENDING)),
+    "add": (*NAMES[3:], "writing keys"),
+    "cancel": ("writing the journal", "writing keys", "destroying keys"),
     "refuse": ("writing the journal", *NAMES[6:]),
     "extend": ("writing the journal", "entering the ledger"),
-    "remove": ("removing a model", "writing the vault", *ENDING[:3]),
-    "reanchor": ("reanchoring", "writing a checkpoint", "writing the vault", "erasing"),
+    "remove": ("removing a model", "writing keys", *ENDING[:3]),
+    "reanchor": ("reanchoring", "writing a checkpoint", "writing keys", "erasing"),
     "ship": ("writing the journal", "writing what is shipped"),
     "withdraw": ("entering the ledger",),
     "rotate signing key": (

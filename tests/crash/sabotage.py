@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy import Connection, delete
+
 from expunge.exceptions import NeedsRestore, StoreFailed
 from expunge.registry import (
     Request,
@@ -23,11 +25,10 @@ from expunge.registry import context as registry_context
 from expunge.registry.answering import (
     accepting,
     completion,
-    pending_rows,
     settling,
     worker,
 )
-from expunge.registry.answering.changes import AnyChange
+from expunge.registry.answering.changes import Change
 from expunge.registry.context import Context
 from expunge.registry.deliveries import RegistryDeliveries
 from expunge.registry.delivery import Queued
@@ -36,7 +37,9 @@ from expunge.registry.recovery import new_log, restore
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import (
     Checkpoints,
+    people_table,
     requests_table,
+    tables,
 )
 from expunge.registry.storage.requests_table import Answered
 from expunge.registry.window import Window
@@ -84,10 +87,9 @@ def destroy_keys_before_the_commit(line: Line) -> None:
     """Destroy a checkpoint's key while the next checkpoint is not committed."""
 
     def commit_changes(
-        context: Context, changes: Sequence[AnyChange], **rest: Any
+        context: Context, changes: Sequence[Change], **rest: Any
     ) -> None:
-        later = {change.name: change.before.generation + 1 for change in changes}
-        context.checkpoints.vault.destroy_old_keys(lambda: later)
+        context.keystore.shred([one.before.key for one in changes if one.before])
         _pause(line)
         real(context, changes, **rest)
 
@@ -210,8 +212,13 @@ def erase_what_is_restricted(line: Line) -> None:
 
 def keep_keys_of_new_rows(line: Line) -> None:
     """Keep the keys of new rows when their requests are done."""
-    for place in (completion, pending_rows):
-        put(place, "destroy_pending_keys", lambda context, requests: None)
+
+    def forget(connection: Connection, ids: Sequence[str]) -> None:
+        waiting = tables.rows.c.place == people_table.WAITING
+        asked = waiting & tables.rows.c.request.in_(ids)
+        connection.execute(delete(tables.rows).where(asked))
+
+    put(requests_table, "delete_waiting", forget)
 
 
 def settle_backwards(line: Line) -> None:
@@ -252,11 +259,11 @@ def tell_before_the_queue(line: Line) -> None:
 def say_nothing_of_full_disks(line: Line) -> None:
     """Go on as if a checkpoint had been written."""
 
-    def write(self: Checkpoints, model: str, generation: int, *, parts: Any) -> str:
+    def write(self: Checkpoints, model: str, parts: Any) -> int:
         try:
-            return real(self, model, generation, parts=parts)
+            return real(self, model, parts)
         except StoreFailed:
-            return f"{model}.{generation}.{'0' * 16}"
+            return self.keystore.end() - 1
 
     real = Checkpoints.write
     put(Checkpoints, "write", write)

@@ -23,7 +23,6 @@ from .stored import tags_of
 
 _SEALED = {
     "row": tables.rows.c.sealed,
-    "page of keys": tables.pages.c.sealed,
     "release": tables.releases.c.content,
 }
 SEALED = tuple(_SEALED)
@@ -47,7 +46,7 @@ HARMS = {
     "rows of zeros": (
         "UPDATE rows SET sealed = zeroblob(length(sealed)) WHERE subject = 7"
     ),
-    "no pages of keys": "DELETE FROM pages",
+    "other keys": "UPDATE rows SET key = key + 1000000",
     "a request without a name": "UPDATE requests SET id = CAST(x'ff' AS TEXT)",
     "tables of another time": "UPDATE metadata SET value = '0' WHERE name = 'schema'",
 }

@@ -19,7 +19,6 @@ from expunge.registry.access import RegistryAccess
 from expunge.registry.answering import (
     accepting,
     adding,
-    cancelling,
     changes,
     completion,
     returning,
@@ -32,20 +31,19 @@ from expunge.registry.recovery import backup, new_log, restore
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import (
     Checkpoints,
+    Keystore,
     Store,
-    Vault,
     engine,
+    keystore,
     lock,
     releases_table,
-    requests_table,
-    vault,
 )
 
 Function: TypeAlias = Callable[..., Any]
 
 # Where each function is looked up when it is called.
 POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
-    "finding the keys of checkpoints": ((Checkpoints, "require_key"),),
+    "finding the keys of checkpoints": ((Keystore, "require_current"),),
     "finding the keys of tags": ((keys, "_read_tag_key_ids"), (keys, "read_tag_keys")),
     "opening an alias": ((aliases, "unseal"),),
     # Accepting.
@@ -54,7 +52,7 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "finding people": ((accepting, "_require_known"),),
     "dating a request": ((accepting, "day_of"),),
     "sealing new rows": ((accepting, "seal_new_rows"),),
-    "making a key": ((Vault, "create_keys"),),
+    "making a key": ((Keystore, "add"),),
     "writing what was accepted": ((accepting, "_write_new"),),
     "writing the journal": ((Log, "_append"),),
     "beginning a transaction": ((engine, "_begin"),),
@@ -64,7 +62,7 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "tidying keys": ((worker, "tidy_keys"),),
     "finishing": ((worker, "finish_committed"),),
     "settling": ((worker, "_settle_waiting"),),
-    "reading new rows": ((requests_table, "read_new_rows"),),
+    "reading new rows": ((worker, "_read_new_rows"),),
     "applying a batch": ((worker, "apply_batch"),),
     "adding rows": ((adding, "make_changes"),),
     "reading a checkpoint": ((Checkpoints, "read"),),
@@ -75,14 +73,10 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "writing to the database": ((Store, "write"),),
     # Completing.
     "erasing": ((Store, "erase_deleted"),),
-    "destroying keys": ((Checkpoints, "destroy_old"),),
-    "destroying keys in the vault": ((Vault, "destroy_old_keys"),),
-    "writing the vault": ((Vault, "_write"),),
-    "replacing the vault": ((vault, "replace_file"),),
-    "destroying keys of new rows": (
-        (completion, "destroy_pending_keys"),
-        (cancelling, "destroy_pending_keys"),
-    ),
+    "destroying keys": ((Keystore, "shred"),),
+    "deleting files of destroyed keys": ((Checkpoints, "delete_dead"),),
+    "giving up keys": ((completion, "settle_keys"),),
+    "writing keys": ((keystore, "_write_at"),),
     "preparing a statement": ((completion, "_make_statement"),),
     "stating": ((completion, "write_statement"),),
     # What users call.

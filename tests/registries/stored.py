@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a registry keeps: whose rows where, under which keys, and what else is there."""
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,25 +14,25 @@ from expunge.exceptions import ExpungeError, StoreFailed
 from expunge.ledger import TagKey, subject_tags
 from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
-from expunge.registry.answering.pending_rows import MARK, seal_new_rows
-from expunge.registry.context import Context, Paths
+from expunge.registry.answering.accepting import seal_new_rows
+from expunge.registry.context import Paths
 from expunge.registry.keys import read_tag_keys
-from expunge.registry.loaded_model import load_rows, split_parts
+from expunge.registry.loaded_model import load_rows
 from expunge.registry.log import read_position
 from expunge.registry.recovery.new_log import find_unnamed
 from expunge.registry.storage import (
     Checkpoints,
-    Vault,
-    aside_table,
+    Keystore,
     people_table,
     releases_table,
     requests_table,
     tables,
 )
-from expunge.registry.storage.aside_table import aside_name, is_aside, model_of
+from expunge.registry.storage.checkpoints import OWNER
 from expunge.registry.storage.engine import PRAGMAS
-from expunge.registry.storage.people_table import PageKeys, SealedRows
-from expunge.registry.storage.vault import KEY_BYTES, OWNER, unseal
+from expunge.registry.storage.keystore import FIRST, place_of, read_dead, unseal
+from expunge.registry.storage.people_table import APART, PersonRows
+from expunge.registry.storage.people_table import IN_USE as USED
 
 from .inside import Place, inside
 
@@ -115,15 +114,13 @@ def where(registry: Registry, person: str) -> dict[str, str]:
     """
     with registry._context.store.read() as connection:
         every = people_table.find_tagged_rows(connection, tags_of(registry, person))
-        said = aside_table.read_asides(connection, [one.subject for _, one in every])
     places: dict[str, str] = {}
-    for name, one in every:
-        aside = said.get((name, one.subject))
-        place: str = "in use" if aside is None else aside.place
-        if is_aside(name) == (aside is None):
-            place = f"{place}, as {name}"
-        model = model_of(name)
-        places[model] = f"{places[model]} and {place}" if model in places else place
+    for one in every:
+        place, model = one.place, one.model
+        if places.get(model, place) != place:
+            places[model] = f"{places[model]} and {place}"
+        else:
+            places[model] = place
     return places
 
 
@@ -139,31 +136,36 @@ class Apart(NamedTuple):
 
 def said_of_rows_apart(at: Place) -> list[Apart]:
     """Return what is said of all rows that no model may use."""
-    table = tables.set_aside.c
     with inside(at) as found, found.store.read() as connection:
-        asked = select(
-            table.model, table.place, table.reason, table.until, table.request
-        )
         return [
-            Apart(model_of(name), *rest) for name, *rest in connection.execute(asked)
+            Apart(one.model, one.place, one.reason, one.until, one.request)
+            for one in people_table.read_rows_apart(connection)
         ]
 
 
 def count_rows(registry: Registry, model: str, *, apart: bool = False) -> int:
     """Return how many people a model has rows of, or those that it may not use."""
     table = tables.rows.c
-    name = aside_name(model) if apart else model
+    places = APART if apart else (USED,)
     with registry._context.store.read() as connection:
-        asked = select(func.count()).where(table.model == name)
+        asked = select(func.count()).where(
+            table.model == model, table.place.in_(places)
+        )
         return connection.scalar(asked) or 0
 
 
 def has_keys(registry: Registry, model: str) -> bool:
     """Return whether anything is left that opens rows or the state of a model."""
-    table = tables.pages.c
-    with inside(registry) as found, found.store.read() as connection:
-        asked = select(func.count()).where(table.model == model)
-        return bool(connection.scalar(asked)) or model in found.paths.vault.read_text()
+    with inside(registry) as found:
+        with found.store.read() as connection:
+            used = people_table.read_rows_in_use(connection, model)
+            state = releases_table.read_keys(connection)[model]
+        numbers = [state, *(one.key for one in used)]
+        files = [
+            int(path.name.rpartition(".")[2])
+            for path in found.checkpoints.folder.glob(f"{model}.*")
+        ]
+        return bool(found.keystore.load([*numbers, *files]))
 
 
 # Rows: as they are sealed, and what opens them.
@@ -173,58 +175,54 @@ def sealed_rows(
     registry: Registry, person: str, model: str, *, apart: bool = False
 ) -> list[bytes]:
     """Return the rows of a person as they are sealed."""
-    return [one.sealed for one in _sealed(registry, person, model, apart)]
+    return [one.sealed for one in _lines(registry, person, model, apart)]
+
+
+def live_keys(folder: Path) -> dict[int, bytes]:
+    """Return all keys that are not destroyed, by number."""
+    keystore = Keystore(Paths(folder).keystore)
+    return keystore.load(range(FIRST, keystore.end()))
 
 
 def keys_in_use(registry: Registry, model: str) -> set[bytes]:
     """Return the keys to the rows that a model uses."""
-    with registry._context.hold_lock(30.0):
-        page_keys = registry._context.load_model(model).page_keys
-    return {key.tobytes() for key in page_keys}
+    with registry._context.store.read() as connection:
+        used = people_table.read_rows_in_use(connection, model)
+    return {*registry._context.keystore.load(one.key for one in used).values()}
 
 
 def keys_apart(registry: Registry, model: str) -> set[bytes]:
     """Return the keys to the rows of a model's people that it may not use."""
-    with inside(registry) as found:
-        return {key.tobytes() for key in _aside_keys(found, model)}
+    with inside(registry) as found, found.store.read() as connection:
+        apart = people_table.read_rows_apart(connection)
+        numbers = [one.key for one in apart if one.model == model]
+        return {*found.keystore.load(numbers).values()}
 
 
 def open_apart(registry: Registry, person: str, model: str = "all") -> Any:
     """Return the newest features of a person that a model may not use."""
-    with inside(registry) as found:
-        return _open_apart(registry, person, model, _aside_keys(found, model))
+    lines = _lines(registry, person, model, True)
+    (*_, content) = people_table.unseal_rows(registry._context.keystore, lines)
+    rows, _ = load_rows([content])
+    return np.asarray(rows.X)[:, :-1]  # the last column is the intercept's
 
 
 def opens_apart(registry: Registry, person: str, model: str, *, key: bytes) -> bool:
     """Return whether a key opens the rows of a person that a model may not use."""
-    (one,) = _sealed(registry, person, model, True)
-    keys = np.tile(np.frombuffer(key, np.uint8), (one.page + 1, 1))
+    (one,) = _lines(registry, person, model, True)
     try:
-        _open_apart(registry, person, model, keys)
+        unseal(one.sealed, key, place=place_of(one.key, one.what))
     except StoreFailed:
         return False
     return True
 
 
-def keys_to_rows(registry: Registry, person: str, model: str) -> list[bytes]:
-    """Return the keys that open the rows of a person alone, in use by a model."""
-    with inside(registry) as found:
-        keys = found.load_model(model).page_keys
-        (one,) = _sealed(registry, person, model, False)
-        with found.store.read() as connection:
-            pages = people_table.read_pages(
-                connection, model, found=[one], page_keys=keys
-            )
-    start = one.slot * KEY_BYTES
-    return [pages[one.page][start : start + KEY_BYTES]]
-
-
-def keys_around_rows(registry: Registry, person: str, model: str) -> list[bytes]:
-    """Return the keys that those keys and a model's whole state are sealed under."""
-    with inside(registry) as found:
-        keys = found.load_model(model).page_keys
-        (one,) = _sealed(registry, person, model, False)
-    return [keys[one.page].tobytes(), state_key(registry, model)]
+def keys_to_rows(
+    registry: Registry, person: str, model: str, *, apart: bool = False
+) -> list[bytes]:
+    """Return the keys that open the rows of a person, in use by a model or apart."""
+    numbers = [one.key for one in _lines(registry, person, model, apart)]
+    return [*registry._context.keystore.load(numbers).values()]
 
 
 class Opened(NamedTuple):
@@ -239,53 +237,31 @@ class Opened(NamedTuple):
 def rows_that_open(folder: Path) -> Iterator[Opened]:
     """Yield all rows that the keys of a registry open."""
     with inside(folder) as opened, opened.store.read() as connection:
-        files = releases_table.read_all_checkpoints(connection)
-        for name in (name for name, file in files.items() if file):  # not removed
-            page_keys: PageKeys
-            if is_aside(name):
-                page_keys = _aside_keys(opened, model_of(name))
-            else:
-                page_keys = opened.load_model(name).page_keys
-            there = people_table.read_all_rows(connection, name)
-            pages = people_table.read_pages(
-                connection, name, found=there, page_keys=page_keys
-            )
-            blobs = people_table.unseal_rows(name, there, pages=pages)
-            for one, blob in zip(there, blobs, strict=True):
-                content = b"".join(split_parts(blob)) if is_aside(name) else blob
-                yield Opened(model_of(name), is_aside(name), one.tag, content)
+        lines = [
+            PersonRows(*line) for line in connection.execute(people_table.EVERY_LINE)
+        ]
+        live = opened.keystore.load(one.key for one in lines)
+        there = [one for one in lines if one.key in live]
+        blobs = people_table.unseal_rows(opened.keystore, there)
+        for one, blob in zip(there, blobs, strict=True):
+            yield Opened(one.model, one.place in APART, one.tag, blob)
 
 
 def states_that_open(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     """Yield model, file and content of the states that the keys of a registry open."""
     for path in Paths(folder).checkpoints.iterdir():
         with suppress(ExpungeError):
-            name = path.name.rsplit(".", 2)[0]
+            name = path.name.rpartition(".")[0]
             yield name, path.name, open_state(folder, path.name)
 
 
-def _sealed(
+def _lines(
     registry: Registry, person: str, model: str, apart: bool
-) -> list[SealedRows]:
-    name = aside_name(model) if apart else model
+) -> list[PersonRows]:
     with registry._context.store.read() as connection:
         found = people_table.find_tagged_rows(connection, tags_of(registry, person))
-    return people_table.sort_rows(one for under, one in found if under == name)
-
-
-def _aside_keys(found: Context, model: str) -> PageKeys:
-    with found.store.read() as connection:
-        file = aside_table.read_file(connection, found.checkpoints, model=model)
-    return file.page_keys
-
-
-def _open_apart(registry: Registry, person: str, model: str, keys: PageKeys) -> Any:
-    name, there = aside_name(model), _sealed(registry, person, model, True)
-    with registry._context.store.read() as connection:
-        pages = people_table.read_pages(connection, name, found=there, page_keys=keys)
-    (content,) = people_table.unseal_rows(name, there, pages=pages)
-    rows, _ = load_rows(split_parts(content)[-1:])
-    return np.asarray(rows.X)[:, :-1]  # the last column is the intercept's
+    places = APART if apart else (USED,)
+    return [one for one in found if one.model == model and one.place in places]
 
 
 # Keys and files.
@@ -309,29 +285,55 @@ def tag_counts(registry: Registry, requests: list[str]) -> dict[str, int]:
     return {request: len(tags) for request, tags in found.items()}
 
 
-def state_key(registry: Registry, model: str, *, apart: bool = False) -> bytes:
-    """Return the key to a model's state, or to that of its rows apart."""
-    name = aside_name(model) if apart else model
-    return registry._context.checkpoints.vault.read_keys(name).present
-
-
-def state_keys(registry: Registry, model: str) -> tuple[bytes, bytes]:
-    """Return the key to a model's state, and that to the next one."""
-    keys = registry._context.checkpoints.vault.read_keys(model)
-    return keys.present, keys.next
+def state_key(registry: Registry, model: str) -> bytes:
+    """Return the key to a model's state."""
+    found = registry._context
+    with found.store.read() as connection:
+        number = releases_table.read_keys(connection)[model]
+    return found.keystore.load([number])[number]
 
 
 def open_state(folder: Path, name: str) -> bytes:
     """Return the content of a file of a model's state, or raise what refuses it."""
     paths = Paths(folder)
-    return Checkpoints(paths.checkpoints, Vault(paths.vault)).read(name)
+    model, _, number = name.rpartition(".")
+    checkpoints = Checkpoints(paths.checkpoints, Keystore(paths.keystore))
+    return checkpoints.read(model, int(number) if number.isdecimal() else 0)
+
+
+def opens_state(path: Path, key: bytes) -> bool:
+    """Return whether a key opens a file of a model's state."""
+    number = int(path.name.rpartition(".")[2])
+    try:
+        unseal(path.read_bytes(), key, place=place_of(number, path.name))
+    except StoreFailed:
+        return False
+    return True
 
 
 def keys_of_new_rows(at: Place) -> list[str]:
-    """Return the requests whose new rows have a key."""
+    """Return the requests whose new rows have a key, and "" for keys of nothing."""
+    table = tables.rows.c
+    with inside(at) as found, found.store.read() as connection:
+        asked = select(table.key, table.request).where(table.place == "waiting")
+        lines = {key: request for key, request in connection.execute(asked)}
+        live = found.keystore.load(lines)
+    unused = [""] * len(unused_keys(at))
+    return [request for key, request in lines.items() if key in live] + unused
+
+
+def unused_keys(at: Place) -> list[int]:
+    """Return the keys that are not destroyed, and under which nothing is kept."""
     with inside(at) as found:
-        kept = json.loads(found.paths.vault.read_text())["keys"]
-    return [name.removeprefix(MARK) for name in kept if name.startswith(MARK)]
+        with found.store.read() as connection:
+            lines = connection.execute(select(tables.rows.c.key))
+            used = {key for (key,) in lines}
+            used |= {*releases_table.read_keys(connection).values()}
+            dead = read_dead(connection)
+        every = range(FIRST, found.keystore.end())
+        live = found.keystore.load(every)
+    assert not used & {*dead}
+    return [number for number in live if number not in used]
 
 
 def make_key_of_new_rows(registry: Registry, request: str) -> None:
@@ -342,35 +344,20 @@ def make_key_of_new_rows(registry: Registry, request: str) -> None:
 def checkpoints_in(folder: Path) -> list[str]:
     """Return the names of the files of models' states."""
     names = sorted(path.name for path in Paths(folder).checkpoints.iterdir())
-    return [name for name in names if not name.startswith(("spare~", OWNER))]
+    return [name for name in names if name != OWNER]
 
 
 def leftovers_of(folder: Path) -> Iterator[str]:
     """Yield what should have been deleted with what it belongs to."""
-    paths = Paths(folder)
-    table = tables.models.c
-    with inside(folder) as found, found.store.read() as connection:
-        asked = select(table.name, table.checkpoint, table.generation, table.removed)
-        models = {line.name: line for line in connection.execute(asked)}
-    kept = json.loads(paths.vault.read_text())["keys"]
+    for number in unused_keys(folder):
+        yield f"key {number} is not destroyed, and nothing is sealed under it"
     for request in keys_of_new_rows(folder):
         yield f"{request} is answered, and the key of its new rows is kept"
-    for file in checkpoints_in(folder):
-        name, generation, _ = file.rsplit(".", 2)
-        current = models.get(name)
-        if current is None:
-            if name in kept:
-                yield f"{file} was left behind, with a key"
-            continue
-        if current.removed is not None:
-            yield f"{file} was left behind, and its model was removed"
-            continue
-        # A later one was never committed, and goes when its generation is.
-        if file == current.checkpoint or int(generation) > current.generation:
-            continue
-        with suppress(ExpungeError):
-            open_state(folder, file)
-            yield f"{file} was left behind, and its key is not destroyed"
+    with inside(folder) as found, found.store.read() as connection:
+        keys = releases_table.read_keys(connection)
+    there = {f"{model}.{key}" for model, key in keys.items() if key}
+    for file in {*checkpoints_in(folder)} ^ there:
+        yield f"{file} was left behind, or is missing"
 
 
 # Requests, releases, aliases, callbacks.
@@ -389,7 +376,7 @@ NOTHING = Waiting(0, 0, 0)
 
 def kept_of_request(registry: Registry, request: str) -> Waiting:
     """Return how many tags, tags of looser forms and new rows a request has."""
-    kept = (tables.request_tags, tables.request_near, tables.request_rows)
+    kept = (tables.request_tags, tables.request_near, tables.rows)
     with registry._context.store.read() as connection:
         return Waiting(
             *(

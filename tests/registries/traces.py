@@ -9,7 +9,7 @@ import numpy as np
 from expunge.registry import Registry
 
 from .examples import features_of
-from .stored import keys_apart, sealed_rows, state_key, tags_of
+from .stored import keys_apart, sealed_rows, tags_of
 
 
 def everything(*folders: Path) -> dict[str, bytes]:
@@ -60,7 +60,6 @@ def require_erased(
         ]
     )
     keys = spelled([*keys_apart(registry, "all")])
-    keys += spelled([state_key(registry, "all", apart=True)])
     before = everything(folder)
     assert found(sealed, before) and found(keys, before)
     erase()

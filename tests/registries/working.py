@@ -88,8 +88,8 @@ def prepare_change(
     found = registry._context
     with found.store.read() as connection:
         asked = people_table.find_asked_rows(connection, [request])
-        moves = {model: Move([one for _, name, one in asked if name == model])}
-        reading = read_moves(found, connection, moves=moves)
+    move = Move([(one, None) for _, one in asked if one.model == model])
+    reading = read_moves(found, moves={model: move})
     change = change_model(found, model, reading=reading)
     return lambda: worker.commit_changes(found, [change], made={})
 

@@ -12,8 +12,7 @@ with needing("registry,files", "a registry"):
     from .access import Token, TrailLine
     from .aliases import AliasesAdded, AmbiguousAlias
     from .answering.accepting import Request, RequestStatus
-    from .answering.pending_rows import NewRows
-    from .answering.returning import ForgottenInData, LeftOut
+    from .answering.returning import ForgottenInData, LeftOut, NewRows
     from .clock import ClockStatus
     from .delivery import Callback, Delivery, DeliveryPage, Endpoint, Outcome
     from .listing import PageWanted, RequestPage

@@ -44,9 +44,8 @@ from .keys import read_tag_keys, write_tag_key_ids
 from .recovery.losses import ALIASED, UNALIASED
 from .storage import aliases_table, people_table, releases_table, requests_table
 from .storage.aliases_table import AliasLine
-from .storage.aside_table import model_of
+from .storage.keystore import new_key, seal, unseal
 from .storage.tables import overtaken_error
-from .storage.vault import new_key, seal, unseal
 
 SHOWN = 10  # pairs in an error
 STEP = 10_000  # pairs between two reports
@@ -173,7 +172,7 @@ class RegistryAliases:
             there = people_table.models_by_tag(connection, [*nearest.values()])
         held = {
             one: {
-                model_of(name)
+                name
                 for tag in some
                 if nearest.get(tag) == tag
                 for name in there.get(tag, ())

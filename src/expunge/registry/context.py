@@ -10,7 +10,7 @@ caller gets Busy.
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 
 from ..core.values import Private
 from ..disk import replace_file, require_private
-from ..exceptions import ExpungeError, InvalidInput, NoRegistry, StoreFailed
+from ..exceptions import Busy, ExpungeError, InvalidInput, NoRegistry, StoreFailed
 from ..ledger import Ledger
 from ..ledger.documents import day_of, midnight
 from ..ledger.keys import read_secret
@@ -34,8 +34,8 @@ from .log import Log
 from .statements import Statement, apply_line
 from .storage import (
     Checkpoints,
+    Keystore,
     Store,
-    Vault,
     hold_worker_lock,
     ledger_table,
     people_table,
@@ -43,8 +43,14 @@ from .storage import (
     releases_table,
     sqlite_engine,
 )
-from .storage.engine import translate_errors
-from .storage.people_table import PageKeys
+from .storage.engine import Collision, translate_errors
+from .storage.keystore import (
+    count_made,
+    find_unused,
+    mark_dead,
+    note_shredded,
+    read_counts,
+)
 from .storage.tables import overtaken_error
 
 # SciPy takes a while to import. Requests are accepted without it, and what needs it is
@@ -53,7 +59,7 @@ if TYPE_CHECKING:
     from .loaded_model import LoadedModel
 
 WAIT = 30.0  # seconds to wait for others by default
-VERSION = 2
+VERSION = 3
 LONGEST_BACKUP = 36500
 
 
@@ -151,9 +157,9 @@ class Paths:
         return self.keys / "outbox"
 
     @property
-    def vault(self) -> Path:
-        """The keys of checkpoints."""
-        return self.keys / "vault.json"
+    def keystore(self) -> Path:
+        """The keys of everything that may have to be erased."""
+        return self.keys / "sealing"
 
     @property
     def checkpoints(self) -> Path:
@@ -308,9 +314,14 @@ class Context(Private):
             paths,
             settings,
             store,
-            Checkpoints(paths.checkpoints, Vault(paths.vault)),
+            Checkpoints(paths.checkpoints, Keystore(paths.keystore)),
             Log(paths.journal, paths.journal_mark, store, apply=apply_line),
         )
+
+    @property
+    def keystore(self) -> Keystore:
+        """The keys of everything that may have to be erased."""
+        return self.checkpoints.keystore
 
     def close(self) -> None:
         """Close the database and drop what is in memory."""
@@ -362,24 +373,25 @@ class Context(Private):
         from .loaded_model import load_checkpoint
 
         with self.store.read() as connection:
-            files = releases_table.read_checkpoints(connection)
+            keys = releases_table.read_keys(connection)
             known = self.cache.get(name)
-            if known is not None and known.checkpoint == files.get(name):
+            if known is not None and known.key == keys.get(name):
                 return known
             line = releases_table.read_newest(connection, name)
-        data = self.checkpoints.read(line.checkpoint)
+        # A model without a release has no checkpoint: then loading says so.
+        data = self.checkpoints.read(name, line.key) if line.key else b""
         loaded = load_checkpoint(line, data, read_rows=partial(self.read_rows, name))
         self.remember(loaded)
         return loaded
 
-    def destroy_old_checkpoints(self) -> None:
-        """Destroy the keys and files of checkpoints that are no longer current."""
+    def shred(self, numbers: Collection[int]) -> Callable[[Connection], None]:
+        """Destroy keys, and delete the files that they sealed.
 
-        def current() -> dict[str, str]:
-            with self.store.read(snapshot=False) as connection:
-                return releases_table.read_all_checkpoints(connection)
-
-        self.checkpoints.destroy_old(current)
+        Returns what writes that they are destroyed.
+        """
+        count = self.keystore.shred(numbers)
+        self.checkpoints.delete_dead()
+        return partial(note_shredded, numbers=list(numbers), count=count)
 
     def remember(self, loaded: "LoadedModel") -> None:
         """Keep a model for the next request, unless rows would stay with it."""
@@ -387,16 +399,11 @@ class Context(Private):
         if loaded.private.training_rows is None:
             self.cache[loaded.name] = loaded
 
-    def read_rows(
-        self, name: str, page_keys: PageKeys, *, first_page: int = 0
-    ) -> Iterator[bytes]:
-        """Yield the rows of each person in a model whose keys are on later pages."""
+    def read_rows(self, name: str, first: int = 0) -> Iterator[bytes]:
+        """Yield the rows that a model uses, or those under this key and later ones."""
         with self.store.read() as connection:
-            found = people_table.read_all_rows(connection, name, first_page=first_page)
-            pages = people_table.read_pages(
-                connection, name, found=found, page_keys=page_keys
-            )
-        yield from people_table.unseal_rows(name, found, pages=pages)
+            found = people_table.read_rows_in_use(connection, name, first=first)
+        yield from people_table.unseal_rows(self.keystore, found)
 
 
 def read_ledger(context: Context, connection: Connection) -> Ledger:
@@ -412,31 +419,84 @@ def write_statement(
     statement: Statement,
     *,
     check: Callable[[], None] = lambda: None,
+    also: Callable[[Connection], None] = lambda connection: None,
 ) -> None:
     """Write a statement to the log and to the store, in one transaction.
 
-    ``check`` may refuse at the last moment, when nobody else can write.
+    ``check`` may refuse at the last moment, when nobody else can write, and ``also``
+    writes something else to the store.
     """
     line = statement.to_line()
-    with context.log.record(line, in_turn=True, by=statement.write_line):
+    with context.log.record(line, in_turn=True, by=statement.write_line) as connection:
         check()
+        also(connection)
     context.ledger = statement.batch.ledger
 
 
 @contextmanager
-def erase_deleted(context: Context, wait: float) -> Iterator[None]:
+def erase_deleted(
+    context: Context, wait: float, *, dead: Collection[int]
+) -> Iterator[Callable[[Connection], None]]:
     """Erase what was deleted, rows and keys, and run the block meanwhile.
 
-    On leaving the block both are done.
+    On leaving the block both are done. Gives what writes that the keys are destroyed.
     """
     with ExitStack() as stack:
         erase: Callable[[], None] = partial(context.store.erase_deleted, wait)
         if context.store.has_log:  # which takes as long as destroying keys
             thread = stack.enter_context(ThreadPoolExecutor(1))
             erase = thread.submit(erase).result
-        context.destroy_old_checkpoints()
-        yield
+        yield context.shred(dead)
         erase()
+
+
+def require_keys(context: Context, connection: Connection) -> None:
+    """Refuse a file of keys that does not belong to the database."""
+    made, shredded = read_counts(connection)
+    keys = releases_table.read_keys(connection)
+    used = {name: key for name, key in keys.items() if key}
+    context.keystore.require_current(made=made, shredded=shredded, used=used)
+
+
+@contextmanager
+def give_up_keys(
+    context: Context, numbers: Collection[int]
+) -> Iterator[Callable[[], None]]:
+    """Destroy keys if a transaction surely failed that would refer to them.
+
+    The block calls what it is given when it has written everything. If it fails after
+    that and was not refused, only the store knows whether it was committed, and
+    ``settle_keys`` asks it.
+    """
+    is_written = False
+
+    def written() -> None:
+        nonlocal is_written
+        is_written = True
+
+    try:
+        yield written
+    except Exception as error:
+        if numbers and (not is_written or isinstance(error, Busy | Collision)):
+            with suppress(ExpungeError):  # what is left, the next worker destroys
+                context.shred(numbers)
+        raise
+
+
+def settle_keys(context: Context, *, first: int | None = None) -> None:
+    """Give up keys that were made and that nothing refers to; the lock is held.
+
+    A process that was killed leaves some, or one that failed. They come after those
+    that are counted, or after ``first``. Whoever still works on them was overtaken, and
+    is refused.
+    """
+    with context.store.read(snapshot=False) as connection:
+        made, _ = read_counts(connection)
+    end = context.keystore.end()
+    with context.log.batch() as connection:
+        unused = find_unused(connection, range(first or made, end))
+        mark_dead(connection, context.keystore.load(unused).keys())
+        count_made(connection, range(made, end))
 
 
 def next_entry_time(ledger: Ledger, after: int = 0) -> int:

@@ -47,8 +47,8 @@ from .happenings import read_happenings, read_statuses
 from .keys import open_outbox_key
 from .storage import deliveries_table as table
 from .storage import ledger_table, requests_table
+from .storage.keystore import KEY_BYTES, seal, unseal
 from .storage.tables import read_values, write_metadata
-from .storage.vault import KEY_BYTES, seal, unseal
 from .web_address import parse_web_address
 
 LEASE = MINUTE

@@ -4,7 +4,7 @@
     signing-0.pem, signing-1.pem, ...    sign the ledger; the one in force signs
     tags-0, tags-1, ...                  turn people into tags; the newest is used
     outbox                               seals the addresses of callbacks and webhooks
-    vault.json                           of checkpoints, see ``storage.vault``
+    sealing                              seals rows and states, ``storage.keystore``
 
 The store records the ids of the tag keys: under another key nobody would be found.
 
@@ -35,6 +35,7 @@ from .context import Context, Paths, next_entry_time, write_statement
 from .statements import Statement
 from .storage import ledger_table
 from .storage.engine import translate_errors
+from .storage.keystore import FIRST, KEY_BYTES, new_key
 from .storage.ledger_table import LedgerBatch
 from .storage.tables import (
     has_tables,
@@ -42,7 +43,6 @@ from .storage.tables import (
     read_metadata,
     write_metadata,
 )
-from .storage.vault import KEY_BYTES, new_key
 
 TAG_KEYS = "tag keys"
 READABLE = 0o644  # whatever the umask: others check by it, and must not change it
@@ -77,11 +77,11 @@ def require_unused_keys(context: Context) -> None:
     """
     with context.store.read() as connection:
         begins = not has_tables(connection)
-    if begins and not context.checkpoints.vault.is_empty():
+    if begins and context.keystore.end() > FIRST:
         raise NeedsRestore(
-            f"{context.paths.vault} holds keys of models: a registry was in use here, "
-            "and its database is lost; put registry.json and the newest journal back "
-            "and run expunge restore BACKUP, or make the new registry elsewhere"
+            f"{context.paths.keystore} holds keys of models: a registry was in use "
+            "here, and its database is lost; put registry.json and the newest journal "
+            "back and run expunge restore BACKUP, or make the new registry elsewhere"
         )
 
 

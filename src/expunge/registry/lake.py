@@ -18,9 +18,9 @@ checkpoint of every model that reads the file says that it has its old content o
 new one; the new one takes its place; the next checkpoints say that it has. Between any
 two of these a crash leaves models that can read their rows, and the next rewrite goes
 on from there. A row goes if its owner left: if the registry holds nothing of them, in
-any model or set aside. Rows of people who are restricted or held, who brought more rows
-or whose rows were corrected stay in the file, though the model reads them there no
-more. So does a row that another model still reads.
+any model or set aside. Rows of people who are restricted or held, or whose rows were
+corrected, stay in the file, though the model reads them there no more. So does a row
+that another model still reads.
 
 Nothing imports this module until a model's rows lie in files, or somebody asks.
 """
@@ -58,6 +58,7 @@ from ..long.source import (
 from ..promise.scope import Scope
 from ..rights.identifiers import ID
 from .answering.changes import write_unreleased
+from .answering.completion import finish_committed
 from .answering.returning import (
     FitOptions,
     ForgottenInData,
@@ -285,9 +286,9 @@ class LakeRows(NamedTuple):
             for tag, places in self.people.people():
                 yield tag, dump_places(places)
 
-    def describe(self, *, n_pages: int) -> FilesOfModel:
-        """Return where the rows of a model lie, which has so many pages of keys."""
-        return FilesOfModel(self.make_source(), n_pages)
+    def describe(self, *, end: int) -> FilesOfModel:
+        """Return where the rows of a model lie; theirs are the keys before ``end``."""
+        return FilesOfModel(self.make_source(), end)
 
     def state_in(self, scope: Scope) -> Scope:
         """Return what certificates state, with where the rows lie."""
@@ -568,4 +569,4 @@ def _note_versions(
     known[reader.number] = replace(known[reader.number], versions=versions)
     files = replace(loaded.files, source=replace(source, files=tuple(known)))
     write_unreleased(context, replace(loaded, files=files))
-    context.destroy_old_checkpoints()
+    finish_committed(context, WAIT)

@@ -7,7 +7,7 @@ never change, so the rows that are left always come in the same order.
 
 The rows may lie in files that the registry only reads. Then what is sealed for a person
 is the places of their rows, and the checkpoint says where the files are. Rows that come
-later, or come back, are sealed like others, on later pages of keys.
+later, or come back, are sealed like others, under keys with higher numbers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,12 +40,10 @@ from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import NO_ROWS, TrainingRows
 from ..selection.fold_chooser import FoldChooser
-from .storage.people_table import PageKeys
 from .storage.releases_table import check_content
 
 # What models in checkpoints are made of; importing it lets them be read.
 PARTS = (PrivateModel, Learned, Mapped, Balanced, FoldChooser)
-LENGTH_BYTES = 8
 # Arrays of a person's sparse rows that do not have one value for each row.
 ENTRIES = ("numbers", "columns", "width")
 
@@ -56,8 +54,8 @@ IN_FILES = b"\xff" * 8
 class ReadRows(Protocol):
     """How to get at the rows of a model's people, as they were sealed."""
 
-    def __call__(self, page_keys: PageKeys, *, first_page: int = 0) -> Iterable[bytes]:
-        """Return the rows of people whose keys are on this page or a later one."""
+    def __call__(self, first: int = 0) -> Iterable[bytes]:
+        """Return rows in use, those that are sealed under this key or a later one."""
 
 
 @stored
@@ -69,12 +67,12 @@ class FilesOfModel(Private):
     ----------
     source
         Where they are.
-    n_pages
-        How many pages of keys are of people whose rows are there.
+    end
+        Rows that are sealed under this key, or a later one, are not there.
     """
 
     source: Source
-    n_pages: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -85,24 +83,20 @@ class LoadedModel(Private):
     ----------
     name
         Of the model.
-    generation, checkpoint
-        Of its private model, and the file that this is in.
+    key
+        The number of the key of its checkpoint.
     number
         Of its newest release.
     snapshot
         The model itself.
-    page_keys
-        The keys of the pages that hold the keys of people's rows.
     files
         Where the rows are, if they lie in files.
     """
 
     name: str
-    generation: int
-    checkpoint: str
+    key: int
     number: int
     snapshot: Snapshot
-    page_keys: PageKeys
     files: FilesOfModel | None = None
 
     @property
@@ -117,12 +111,11 @@ class LoadedModel(Private):
 
 
 def dump_checkpoint(
-    snapshot: Snapshot, page_keys: PageKeys, *, files: FilesOfModel | None
+    snapshot: Snapshot, *, files: FilesOfModel | None
 ) -> list[memoryview]:
     """Return the private model as bytes, in parts, to be sealed."""
     arrays: dict[str, NDArray[Any]] = {}
     content = snapshot.dump(arrays)
-    content["page_keys"] = pack(page_keys, "page_keys", arrays=arrays)
     if files is not None:
         content["files"] = pack(files, "files", arrays=arrays)
     return frame(content, arrays)
@@ -144,23 +137,20 @@ def load_checkpoint(line: Any, data: bytes, *, read_rows: ReadRows) -> LoadedMod
         load_public(line.name, line.content)
     )  # or say that there is no release any more
     content, arrays = unframe(data)
-    page_keys: PageKeys = unpack(content["page_keys"], arrays)
     files: FilesOfModel | None = unpack(content.get("files"), arrays)
     # The store knows whose rows these are: no digests are needed.
     snapshot = public.load(content, arrays)
     private = snapshot.private
     assert private is not None
-    private = with_fetch(private, read_rows, page_keys=page_keys, files=files)
+    private = with_fetch(private, read_rows, files=files)
     if private.needs_training_rows:
-        kept = _place_rows(read_rows(page_keys), private.n_samples)
+        kept = _place_rows(read_rows(), private.n_samples)
         private = replace(private, training_rows=kept)
     return LoadedModel(
         line.name,
-        line.generation,
-        line.checkpoint,
+        line.key,
         line.number,
         snapshot.keep(private),
-        page_keys,
         files,
     )
 
@@ -192,10 +182,9 @@ def with_fetch(
     private: PrivateModel,
     read_rows: ReadRows,
     *,
-    page_keys: PageKeys,
     files: FilesOfModel | None,
 ) -> PrivateModel:
-    """Return a private model that can get its remaining rows, under these keys.
+    """Return a private model that can get its remaining rows.
 
     If they lie in files that are not to be read again, it cannot.
     """
@@ -203,9 +192,9 @@ def with_fetch(
 
     def fetch(gone: Index) -> RowSource:
         if files is None:
-            return load_rows(read_rows(page_keys), without=gone)[0]
+            return load_rows(read_rows(), without=gone)[0]
         there = files.source.rows(objective, labels, gone=gone)
-        come = list(read_rows(page_keys, first_page=files.n_pages))
+        come = list(read_rows(files.end))
         return there.followed_by(load_rows(come, without=gone)[0]) if come else there
 
     may = files is None or files.source.passes
@@ -302,21 +291,6 @@ def load_rows(
         return rows, places
     order = np.argsort(places)
     return rows.take(order), places[order]
-
-
-def join_parts(parts: Sequence[bytes]) -> bytes:
-    """Return rows of several fits as one value, each with its length before it."""
-    return b"".join(len(one).to_bytes(LENGTH_BYTES, "big") + one for one in parts)
-
-
-def split_parts(data: bytes) -> list[bytes]:
-    """Return the values that were joined."""
-    found, start = [], 0
-    while start < len(data):
-        begin = start + LENGTH_BYTES
-        start = begin + int.from_bytes(data[start:begin], "big")
-        found.append(data[begin:start])
-    return found
 
 
 class _JoinedArrays:

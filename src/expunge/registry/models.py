@@ -42,10 +42,11 @@ from .answering.completion import (
 )
 from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .answering.worker import recover
-from .context import WAIT, Context, now
+from .context import WAIT, Context, give_up_keys, now
 from .keys import read_tag_keys, write_tag_key_ids
 from .statements import delete_model
-from .storage import aside_table, people_table, releases_table
+from .storage import people_table, releases_table
+from .storage.keystore import count_made
 from .storage.releases_table import ReleaseStatus
 
 if TYPE_CHECKING:  # they take half a second to import
@@ -205,10 +206,10 @@ def store_model(
     private = snapshot.private
     assert private is not None and private.training_rows is not None
     kept = None if rows is not None else require_in_memory(private.training_rows)
-    generation = context.checkpoints.vault.create_keys(name).generation + 1
     files = None
-    with context.log.batch() as connection:
-        _clear_model(connection, name, generation=generation - 1)
+    made: list[int] = []
+    with give_up_keys(context, made) as is_done, context.log.batch() as connection:
+        _clear_model(connection, name)
         write_tag_key_ids(connection, context.paths)  # a killed rotation did not
         keys = read_tag_keys(context.paths)
         named: list[tuple[str, str]] = []
@@ -217,43 +218,40 @@ def store_model(
             people: Iterable[tuple[str, bytes]] = dumped
         elif rows is not None:
             people = rows.dump_people()
-        page_keys = people_table.insert_people(connection, name, people=people)
+        (fits,) = people_table.count_fits(connection, [name]).values()
+        numbers = people_table.insert_people(
+            connection, context.keystore, model=name, fit=fits + 1, people=people
+        )
+        made += numbers
         if rows is None:
             write_spellings(connection, named, kind=kind, keys=keys)
         elif rows.people is not None:
             for some in rows.people.spellings():
                 people_table.write_near(connection, some)
         if rows is not None:
-            files = rows.describe(n_pages=len(page_keys))
-        data = dump_checkpoint(snapshot, page_keys, files=files)
+            files = rows.describe(end=max(numbers, default=-1) + 1)
+        data = dump_checkpoint(snapshot, files=files)
         number = releases_table.newest_number(connection, name) + 1
-        written = context.checkpoints.write(name, generation, parts=data)
-        after = {"checkpoint": written, "number": number, "subject_kind": kind}
-        after["columns"] = columns
-        releases_table.advance_model(
-            connection, name, generation=generation - 1, after=after
-        )
+        before = releases_table.read_keys(connection)[name]
+        written = context.checkpoints.write(name, data)
+        made.append(written)
+        after: dict[str, object] = {"key": written, "number": number, "fits": fits + 1}
+        after |= {"subject_kind": kind, "columns": columns}
+        releases_table.advance_model(connection, name, before=before, after=after)
         write_release(connection, name, number=number, public=snapshot.public)
         state_releases(connection, [name])
-        aside_table.count_fit(connection, name)
+        count_made(connection, made)
+        is_done()
     context.cache.pop(name, None)
 
 
-def _clear_model(connection: Connection, name: str, *, generation: int) -> None:
+def _clear_model(connection: Connection, name: str) -> None:
     """Delete the people of a model, or make a new one without any."""
     if name in releases_table.model_names(connection):
         people_table.delete_all_people(connection, name)
         return
-    releases_table.insert_model(
-        connection,
-        {
-            "name": name,
-            "created": now(),
-            "number": 0,
-            "generation": generation,
-            "checkpoint": "",
-        },
-    )
+    new = {"name": name, "created": now(), "number": 0, "key": 0}
+    releases_table.insert_model(connection, new)
 
 
 def _dump_people(
@@ -280,8 +278,7 @@ def reanchor_model(context: Context, name: str) -> None:
     # leaves no more than rounding.
     private = loaded.private.reanchor(rows).reanchor(rows)
     write_unreleased(context, loaded.keep(private))
-    context.store.erase_deleted(WAIT)
-    context.destroy_old_checkpoints()
+    finish_committed(context, WAIT)
 
 
 def remove_model(context: Context, name: str) -> None:
@@ -390,8 +387,6 @@ class RegistryModels:
     def status(self, name: str) -> ModelStatus:
         """Return one model as it is released now; this reads nothing of the others."""
         with self._context.store.read() as connection:
-            if not name[:1].isalnum():  # rows set aside are under such names
-                raise releases_table.unknown_model_error(connection, name)
             return model_status(connection, name)
 
     def outstanding(self, name: str) -> list[ReleaseStatus]:

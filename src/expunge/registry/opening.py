@@ -35,6 +35,7 @@ from .context import (
     Paths,
     Settings,
     read_settings,
+    require_keys,
     require_safe_folder,
     write_settings,
 )
@@ -51,7 +52,6 @@ from .storage import (
     create_tables,
     hold_worker_lock,
     ledger_table,
-    releases_table,
     require_tables,
 )
 from .storage.engine import translate_errors
@@ -162,8 +162,7 @@ def require_current_store(context: Context) -> None:
             log.require_newest(known)
             # Only now: what the log says of a model is in the store by then.
             with context.store.read() as connection:
-                for name in releases_table.read_checkpoints(connection).values():
-                    context.checkpoints.require_key(name)
+                require_keys(context, connection)
         except (JournalDamaged, NeedsRestore):
             with context.store.read() as connection:
                 if read_position(connection) == known and not log.draft.exists():

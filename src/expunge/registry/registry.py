@@ -30,8 +30,7 @@ from ..rights.identifiers import ID
 from .access import RegistryAccess
 from .aliases import RegistryAliases
 from .answering.accepting import Request, RequestStatus, request_status
-from .answering.pending_rows import NewRows
-from .answering.returning import FitOptions, LeftOut
+from .answering.returning import FitOptions, LeftOut, NewRows
 from .answering.worker import recover
 from .clock import ClockStatus, confirm_clock, read_clock
 from .context import (
@@ -49,9 +48,9 @@ from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import create_context, open_context, require_current_store
 from .recovery.losses import Losses
 from .requests import RegistryRequests
-from .storage import aside_table, ledger_table, releases_table, requests_table
-from .storage.aside_table import AsideStatus
+from .storage import ledger_table, people_table, releases_table, requests_table
 from .storage.engine import translate_errors
+from .storage.people_table import AsideStatus
 from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error
 
@@ -181,7 +180,7 @@ class Registry:
         folder
             The registry, with its newest journal.
         backup
-            A folder with ``keys/vault.json``, ``checkpoints`` and, on SQLite,
+            A folder with ``keys/sealing``, ``checkpoints`` and, on SQLite,
             ``expunge.db`` as they were when the backup was taken. A PostgreSQL
             database must have been put back already.
         on_progress
@@ -373,7 +372,7 @@ class Registry:
                     for one in releases_table.shipped_releases(connection)
                     if one.is_outstanding
                 ),
-                set_aside=aside_table.read_status(connection),
+                set_aside=people_table.read_status(connection),
                 n_requests=n_requests,
                 n_completed=n_completed,
                 ledger_size=ledger.size,

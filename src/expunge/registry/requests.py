@@ -37,7 +37,6 @@ from .context import WAIT, Context
 from .keys import read_tag_keys
 from .listing import PageWanted, RequestPage, read_page
 from .storage import people_table, requests_table
-from .storage.aside_table import is_aside, model_of
 from .storage.requests_table import MovedMeanwhile
 
 # One transaction for each: few enough to show progress, many enough to be quick.
@@ -263,13 +262,8 @@ class RegistryRequests:
         with self._context.store.read() as connection:
             tags = find_tags(connection, ids, keys=read_tag_keys(self._context.paths))
             there = [tag for tag in tags.values() if tag]
-            models = people_table.models_by_tag(connection, there)
-        found = {}
-        for one in ids:
-            names = models.get(tags[one] or "", ())
-            counted = {model_of(name) for name in names if sealed or not is_aside(name)}
-            found[one] = tuple(sorted(counted))
-        return found
+            models = people_table.models_by_tag(connection, there, in_use=not sealed)
+        return {one: tuple(sorted(models.get(tags[one] or "", ()))) for one in ids}
 
     def find_forgotten(
         self, subjects: Iterable[object], *, near: bool = False

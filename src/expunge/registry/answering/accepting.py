@@ -38,12 +38,11 @@ from ..context import WAIT, Context, now, today
 from ..keys import read_tag_keys
 from ..log import Content
 from ..statements import accepted_line, insert_accepted
-from ..storage import aliases_table, aside_table, people_table, requests_table
-from ..storage.aside_table import model_of
+from ..storage import aliases_table, people_table, requests_table
 from ..storage.engine import Collision, collision_error
+from ..storage.keystore import place_of, seal
 from ..window import NO_WINDOW, Window
-from .pending_rows import NewRows, seal_new_rows
-from .returning import ERASED
+from .returning import ERASED, NewRows
 
 Stage: TypeAlias = Literal["accepted", "applied", "completed", "cancelled"]
 
@@ -302,7 +301,7 @@ def code_new_rows(
         coded = code_rows(context, name, new=new)
         rows[name] = dump_rows(coded)
     with context.store.read() as connection:
-        fits = aside_table.count_fits(connection, list(rows))
+        fits = people_table.count_fits(connection, list(rows))
     return replace(checked, details={"models": fits}, rows=rows)
 
 
@@ -399,6 +398,25 @@ def _accept_new(
         return found
     delays = _count_earlier(wanted.values())
     return found | _write_new(context, new, sealed=sealed, delays=delays)
+
+
+def seal_new_rows(
+    context: Context, request: str, *, rows: Mapping[str, bytes]
+) -> list[dict[str, Any]]:
+    """Return new rows, by model, as the store keeps them; their keys are on disk then.
+
+    They wait in the store alone, and not in the journal. If the database is lost, or a
+    crash left the request in the journal alone, the request is known and waits, but its
+    rows must be sent again.
+    """
+    keys = context.keystore.add(len(rows))
+    found = []
+    for (model, data), (number, key) in zip(rows.items(), keys.items(), strict=True):
+        place = place_of(number, people_table.what_waits(request, model))
+        sealed = seal(data, key, place=place)
+        line = {"request": request, "model": model, "key": number, "sealed": sealed}
+        found.append(line)
+    return found
 
 
 def _write_new(
@@ -562,7 +580,7 @@ def _require_rows(
     with context.store.read() as connection:
         held = people_table.models_by_tag(connection, [tag for tag in tags if tag])
     names = {name for some in held.values() for name in some}
-    missing = sorted(set(one.rows) - set(map(model_of, names)))
+    missing = sorted(set(one.rows) - names)
     if missing:
         raise UnknownSubject(
             f"model {missing[0]!r} holds no rows of this person, so there is nothing "

@@ -21,11 +21,10 @@ from ..keys import read_tag_keys, write_tag_key_ids
 from ..loaded_model import dump_by_person
 from ..recovery.losses import ADDED
 from ..storage import people_table, releases_table
+from ..storage.people_table import PersonRows
 from .changes import Move, make_changes, read_moves, require_release
 from .completion import finish_committed
-from .pending_rows import NewRows
-from .returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
-from .settling import Holding, Part
+from .returning import FitOptions, LeftOut, NewRows, choose_tags, leave_out_forgotten
 from .worker import commit_changes, recover
 
 
@@ -75,18 +74,12 @@ def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) ->
         tags = choose_tags(
             connection, [owner for owner, _ in members], keys=keys, first=first
         )
-        there = {
-            one.tag: one
-            for at, one in people_table.find_tagged_rows(connection, tags)
-            if at == name
-        }
-        move = Move(leaving=list(there.values()))
-        for tag, (_, data) in zip(tags, members, strict=True):
-            one = there.get(tag)
-            parts = () if one is None else (Part(name, one),)
-            who = tag if one is None else one.subject
-            move.entering[who] = Holding("in use", (*parts, Part(new=data)))
-        reading = read_moves(context, connection, moves={name: move})
+        (fit,) = people_table.count_fits(connection, [name]).values()
+    new = [
+        PersonRows(0, name, 0, tag, fit, new=data)
+        for tag, (_, data) in zip(tags, members, strict=True)
+    ]
+    reading = read_moves(context, moves={name: Move([(None, one) for one in new])})
     changes = make_changes(context, reading, on_progress=be_silent)
     named = [(owner, tag) for tag, (owner, _) in zip(tags, members, strict=True)]
     added: dict[str, object] = {"model": name, "number": loaded.number + 1}

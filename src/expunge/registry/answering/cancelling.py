@@ -12,28 +12,30 @@ again is told that it is cancelled, as after any answer that was lost.
 
 The tags and new rows that the request names are deleted with it. SQLite keeps their
 bytes in its log until something is erased next, and the journal keeps the tags, as of
-every request. The key of new rows is destroyed, so no copy of them can be read.
+every request. The keys of new rows are destroyed, so no copy of them can be read.
 """
 
 from sqlalchemy import Connection
 
 from ...exceptions import RequestConflict
 from ..context import Context
-from ..storage import requests_table
+from ..storage import people_table, requests_table
 from ..storage.tables import overtaken_error
-from .pending_rows import destroy_pending_keys
 
 
 def cancel_request(context: Context, request: str) -> None:
     """Take back a request that waits; refuse any other."""
     said = {"request": request}
     with context.log.record({"cancelled": said}) as connection:
-        right = requests_table.require_request(connection, request).right
+        requests_table.require_request(connection, request)
+        new_rows = people_table.read_waiting(connection, [request])
         if not requests_table.mark_cancelled(connection, said):
             require_untouched(connection, request)
             raise overtaken_error()
-    if right == "rectify":
-        destroy_pending_keys(context, [request])
+    if new_rows:
+        note = context.shred([line.key for line in new_rows])
+        with context.store.write() as connection:
+            note(connection)
 
 
 def require_waiting(connection: Connection, request: str) -> None:

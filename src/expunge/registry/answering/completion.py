@@ -44,6 +44,7 @@ from ..context import (
     erase_deleted,
     next_entry_time,
     read_ledger,
+    settle_keys,
     today,
     write_statement,
 )
@@ -55,10 +56,10 @@ from ..statements import (
     read_unstated,
 )
 from ..storage import releases_table, requests_table
+from ..storage.keystore import read_counts, read_dead
 from ..storage.ledger_table import LedgerBatch
 from ..storage.releases_table import ReleaseStatus
 from ..storage.requests_table import Answered
-from .pending_rows import destroy_pending_keys
 
 
 def finish_committed(context: Context, wait: float) -> None:
@@ -68,21 +69,20 @@ def finish_committed(context: Context, wait: float) -> None:
     ``reanchor``: then there is nothing to state, but an old key to destroy.
     """
     with context.store.read(snapshot=False) as connection:
-        rows = read_unstated(connection)
-        checkpoints = releases_table.read_all_checkpoints(connection)
-    if not rows and context.checkpoints.is_clean(checkpoints):
+        made, _ = read_counts(connection)
+    if made != context.keystore.end():
+        settle_keys(context)
+    with context.store.read(snapshot=False) as connection:
+        rows, dead = read_unstated(connection), read_dead(connection)
+    if not rows and not dead:
         return
-    with erase_deleted(context, wait):
+    with erase_deleted(context, wait, dead=dead) as note_erased:
         statement = _make_statement(context, rows) if rows else None
-        if statement is not None:
-            rectified = [
-                entry.request
-                for entry in statement.entries
-                if isinstance(entry, RequestCompleted) and entry.right == "rectify"
-            ]
-            destroy_pending_keys(context, rectified)
     if statement is not None:
-        write_statement(context, statement)
+        write_statement(context, statement, also=note_erased)
+    else:
+        with context.log.batch() as connection:
+            note_erased(connection)
 
 
 def state_releases(connection: Connection, names: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from ...private_model.subjects import is_row_name, list_of_ids, person
 from ...rights.identifiers import ID, normal_form
 from ..context import Context
 from ..keys import read_tag_keys
-from ..storage import aside_table, people_table, requests_table
+from ..storage import people_table, requests_table
 
 SHOWN = 10  # rows in an error
 KEPT_OUT = ("erase", "object", "restrict", "hold")
@@ -164,7 +164,7 @@ def read_forgotten_tags(
     near: set[str] = set()
     n_unnamed = 0
     with context.store.read() as connection:
-        restricted = aside_table.read_tags(connection)
+        restricted = people_table.read_tags_apart(connection)
     for _, line in context.log.read():
         for one in line.get("accepted", ()):
             named.setdefault(one["id"], []).append(one)
@@ -199,6 +199,19 @@ class FitOptions(NamedTuple):
     subject_kind: str = ID
     exact: bool = False
     columns: str = ""
+
+
+class NewRows(NamedTuple):
+    """Rows of a person as they should be: features, targets and weights.
+
+    If X is an array its columns are those of the fit, in their order, or ``columns``
+    names them.
+    """
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    columns: tuple[str, ...] = ()
 
 
 class LeftOut(NamedTuple):

@@ -8,8 +8,7 @@ batch changes nothing. A request that needs a release of a model that may not be
 released any more waits, and so does every later request about the same people whose
 answer could depend on it.
 
-The rows themselves are not looked at: they are ``Part`` values, which name where sealed
-rows are, or hold new ones.
+The rows themselves are not looked at: they are lines of the store, or new ones.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -22,15 +21,13 @@ from ...ledger.receipts import RESTRICTION
 from ...rights.standing import (
     NOTHING_FOUND,
     Judgement,
-    Place,
     Right,
     join_judgements,
     judge,
     move_rows,
     must_follow,
 )
-from ..storage.aside_table import Aside, aside_name, is_aside, model_of
-from ..storage.people_table import SealedRows
+from ..storage.people_table import APART, HELD, IN_USE, RESTRICTED, PersonRows
 
 EARLIER = ""
 """In place of a model, where a request waits for an earlier one."""
@@ -38,39 +35,9 @@ FAILED = "!"
 """In place of a model, where a request waits because it failed before."""
 LOST = "?"
 """In place of a model, where a request waits for its new rows to be sent again."""
-NO_ASIDE = Aside("in use", "", "", "", 0)
 
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Part(Private):
-    """Rows of one person: sealed under the name of a model, or new ones as bytes."""
-
-    name: str = ""
-    found: SealedRows | None = None
-    new: bytes = b""
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Holding(Private):
-    """What one name holds of one person.
-
-    Attributes
-    ----------
-    place
-        Where the rows are.
-    parts
-        The rows. Those set aside may be of several fits, the newest last.
-    aside
-        What is known of rows that were set aside.
-    """
-
-    place: Place
-    parts: tuple[Part, ...]
-    aside: Aside = NO_ASIDE
-
-
-Holdings: TypeAlias = dict[str, Holding]
-"""What the store holds of one person, by name."""
+Rows: TypeAlias = Sequence[PersonRows]
+"""What the store holds of one person."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -117,25 +84,17 @@ class Settlement(Private):
         earlier request, for rows that were lost, or because they failed before.
     """
 
-    before: Mapping[int, Holdings]
-    after: dict[int, Holdings]
+    before: Mapping[int, Rows]
+    after: dict[int, Rows]
     judgements: dict[str, Judgement] = field(default_factory=dict)
     retained: dict[str, tuple[str, str]] = field(default_factory=dict)
     models: dict[str, set[str]] = field(default_factory=dict)
     stuck: dict[str, str] = field(default_factory=dict)
 
-    def changed(self) -> Iterable[tuple[str, int, Holding | None, Holding | None]]:
-        """Yield each name and person whose content differs, with both contents."""
-        for subject, before in self.before.items():
-            after = self.after[subject]
-            for name in {**before, **after}:
-                if before.get(name) is not after.get(name):
-                    yield name, subject, before.get(name), after.get(name)
-
 
 def settle(
     requests: Sequence[Asked],
-    holdings: Mapping[int, Holdings],
+    held: Mapping[int, Rows],
     *,
     fits: Mapping[str, int],
     spent: Iterable[str],
@@ -148,7 +107,7 @@ def settle(
     ----------
     requests
         In the order in which they were accepted.
-    holdings
+    held
         What the store holds of each of their people.
     fits
         How often each model was fitted.
@@ -159,17 +118,16 @@ def settle(
     apart
         Requests that are tried on their own later: they wait, and block later ones.
     """
-    found = Settlement(holdings, {who: {**held} for who, held in holdings.items()})
+    found = Settlement(held, {**held})
     blocked = {who: (EARLIER, frozenset(rights)) for who, rights in behind.items()}
     for one in requests:
         moved = {
             who: move_person(found.after[who], one, fits=fits) for who in one.subjects
         }
         needed = {
-            name
+            model
             for who, (after, _) in moved.items()
-            for name in _names_changed(found.after[who], after)
-            if not is_aside(name)
+            for model, _ in _in_use(found.after[who]) ^ _in_use(after)
         }
         waits = [
             blocked[who][0]
@@ -196,81 +154,97 @@ def settle(
     return found
 
 
-def _find_retained(people: Iterable[Holdings]) -> tuple[str, str]:
+def _find_retained(people: Iterable[Rows]) -> tuple[str, str]:
     """Return why rows of these people are kept sealed, and until which day.
 
     A hold counts before a restriction, and a later end before an earlier one.
     """
-    asides = [
-        one.aside for held in people for one in held.values() if one.aside.request
-    ]
-    holds = [(one.until, one.reason) for one in asides if one.place == "held"]
+    apart = [row for rows in people for row in rows if row.place in APART]
+    holds = [(row.until, row.reason) for row in apart if row.place == HELD]
     if holds:
         until, reason = max(holds)
         return reason, until
-    return (RESTRICTION if asides else ""), ""
+    return (RESTRICTION if apart else ""), ""
 
 
-def _names_changed(before: Holdings, after: Holdings) -> Iterable[str]:
-    return (name for name in {**before, **after} if before.get(name) != after.get(name))
+def _in_use(held: Rows) -> set[tuple[str, int]]:
+    """Return which rows are in use, with their models; new ones have no number yet."""
+    return {(row.model, row.key or -id(row)) for row in held if row.place == IN_USE}
 
 
 def move_person(
-    held: Holdings, asked: Asked, *, fits: Mapping[str, int]
-) -> tuple[Holdings, Judgement]:
+    held: Rows, asked: Asked, *, fits: Mapping[str, int]
+) -> tuple[Rows, Judgement]:
     """Return what is held of a person after a request, and what became of it."""
     concerned = [
-        one.place
-        for name, one in held.items()
-        if asked.right != "rectify" or model_of(name) in asked.new_rows
+        row.place
+        for row in held
+        if asked.right != "rectify" or row.model in asked.new_rows
     ]
     judgement = judge(asked.right, concerned)
-    after: Holdings = {}
-    for name, content in held.items():
-        if judgement.outcome == "refused":
-            return held, judgement
-        moved = _move_content(name, content, asked=asked, fits=fits)
-        if moved is None:
-            if asked.right == "lift":
-                judgement = Judgement("partly", "fitted-again")
-            continue
-        to, one = moved
-        after[to] = _join(after[to], one) if to in after else one
+    if judgement.outcome == "refused":
+        return held, judgement
+    if asked.right == "rectify":
+        return _rectify(held, asked.new_rows), judgement
+    moved = [_move(row, asked, fits=fits) for row in held]
+    after = _keep_held([row for row in moved if row is not None])
+    if asked.right == "lift":
+        apart = [row for row in held if row.place == RESTRICTED]
+        back = {row.model for row in apart if row.fit == fits.get(row.model)}
+        if {row.model for row in apart} - back:
+            judgement = Judgement("partly", "fitted-again")
     return after, judgement
 
 
-def _move_content(
-    name: str, content: Holding, *, asked: Asked, fits: Mapping[str, int]
-) -> tuple[str, Holding] | None:
-    """Return where a request moves rows, under which name; None if they are erased."""
-    model, place = model_of(name), move_rows(asked.right, content.place)
+def _move(
+    row: PersonRows, asked: Asked, *, fits: Mapping[str, int]
+) -> PersonRows | None:
+    """Return rows as they are after a request; None if they are erased."""
+    place = move_rows(asked.right, row.place)
     if place == "gone":
         return None
-    if asked.right == "rectify":
-        new = asked.new_rows.get(model)
-        if new is None or place == "held":
-            return name, content
-        if not new:
+    if place == row.place and (place, asked.right) != (HELD, "hold"):
+        return row
+    if place == IN_USE:
+        if fits.get(row.model) != row.fit:
             return None
-        return name, replace(content, parts=(Part(new=new),))
-    if place == content.place and (place, asked.right) != ("held", "hold"):
-        return name, content
-    if place == "in use":
-        if fits.get(model) != content.aside.fit:
-            return None
-        return model, Holding(place, content.parts[-1:])
+        return replace(row, place=place, request="", reason="", until="")
     reason, until = (asked.details.get(key, "") for key in ("reason", "until"))
-    fit = content.aside.fit or fits.get(model, 0)
-    aside = Aside(place, asked.id, reason, until, fit)
-    return aside_name(model), Holding(place, content.parts, aside)
+    return replace(row, place=place, request=asked.id, reason=reason, until=until)
 
 
-def _join(one: Holding, other: Holding) -> Holding:
-    """Return rows that come under one name together; what is held stays held."""
-    older, newer = sorted((one, other), key=lambda content: content.aside.fit)
-    aside = newer.aside
-    for content in (one, other):
-        if content.place == "held":
-            aside = replace(content.aside, fit=newer.aside.fit)
-    place: Place = "held" if aside.place == "held" else newer.place
-    return Holding(place, older.parts + newer.parts, aside)
+def _keep_held(rows: Rows) -> Rows:
+    """Return rows with those that come beside held ones held with them."""
+    held = {row.model: row for row in rows if row.place == HELD}
+
+    def place(row: PersonRows) -> PersonRows:
+        other = held.get(row.model)
+        if other is None or row.place != RESTRICTED:
+            return row
+        return replace(
+            row,
+            place=HELD,
+            request=other.request,
+            reason=other.reason,
+            until=other.until,
+        )
+
+    return [place(row) for row in rows]
+
+
+def _rectify(held: Rows, new_rows: Mapping[str, bytes]) -> Rows:
+    """Return rows with new ones in their place; nothing replaces those without."""
+    after: list[PersonRows] = []
+    newest: dict[tuple[str, str], PersonRows] = {}
+    for row in held:
+        if row.model not in new_rows or row.place == HELD:
+            after.append(row)
+            continue
+        there = newest.setdefault((row.model, row.place), row)
+        newest[row.model, row.place] = max(there, row, key=lambda one: one.fit)
+    after += [
+        replace(row, key=0, sealed=b"", new=new_rows[model])
+        for (model, _), row in newest.items()
+        if new_rows[model]
+    ]
+    return after

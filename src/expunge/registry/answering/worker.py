@@ -42,16 +42,16 @@ from ...exceptions import (
 from ...ledger import UnusableKey
 from ...rights.standing import DONE, NOTHING_FOUND, forgets
 from ..clock import follow_clock
-from ..context import Context, now, today
+from ..context import Context, give_up_keys, now, require_keys, today
 from ..keys import tidy_keys
 from ..log import Content
 from ..storage import (
     aliases_table,
-    aside_table,
     people_table,
     releases_table,
     requests_table,
 )
+from ..storage.keystore import Keystore, place_of, unseal
 from ..storage.requests_table import Answered, MovedMeanwhile
 from ..window import SECOND, Window
 from .completion import (
@@ -60,11 +60,10 @@ from .completion import (
     state_ended_holds,
     state_releases,
 )
-from .pending_rows import destroy_unneeded_keys, read_new_rows
 from .settling import EARLIER, FAILED, LOST, Asked, Settlement, settle
 
 if TYPE_CHECKING:
-    from .changes import AnyChange, Move
+    from .changes import Change, Move
 
 # Requests in a batch at most: their receipts are written together.
 BATCH = 5000
@@ -107,7 +106,7 @@ def apply_batch(
     ``failed`` are earlier requests that could not be applied, and ``apart`` those of
     these that are tried on their own later.
     """
-    from .changes import AnyChange, Reading, make_changes, read_moves, sort_moves
+    from .changes import Change, Reading, make_changes, read_moves, sort_moves
 
     broken: set[str] = set()
     readings: dict[str, Reading] = {}
@@ -115,13 +114,11 @@ def apply_batch(
         settlement, people = _settle_waiting(
             context, connection, waiting=waiting, failed=list(failed), apart=apart
         )
-        moves: dict[str, dict[str, Move]] = {}
-        for name, move in sort_moves(settlement).items():
-            moves.setdefault(aside_table.model_of(name), {})[name] = move
-        for model, some in sorted(moves.items()):
+        moves = sort_moves(settlement)
+        for model, move in sorted(moves.items()):
             with _isolated(context, model, broken=broken):
-                readings[model] = read_moves(context, connection, moves=some)
-    changes: list[AnyChange] = []
+                readings[model] = read_moves(context, moves={model: move})
+    changes: list[Change] = []
     for place, (model, reading) in enumerate(readings.items()):
         on_progress(place, len(readings) + 1)
         with _isolated(context, model, broken=broken):
@@ -191,19 +188,10 @@ def _is_unforeseen(error: Exception) -> bool:
 
 
 def _find_concerned(
-    people: Mapping[str, Collection[int]], moves: "Iterable[Mapping[str, Move]]"
+    people: Mapping[str, Collection[int]], moves: "Iterable[Move]"
 ) -> list[str]:
     """Return the requests about people whose rows move."""
-    moved = {
-        who
-        for some in moves
-        for move in some.values()
-        for who in (
-            *(one.subject for one in move.leaving),
-            *move.entering,
-            *move.restated,
-        )
-    }
+    moved = {who for move in moves for who in move.subjects}
     return [request for request, some in people.items() if not moved.isdisjoint(some)]
 
 
@@ -247,20 +235,21 @@ def _settle_waiting(
 
     People are numbers in the store, which does not know all of them.
     """
-    from .changes import read_holdings
+    from .changes import sort_people
 
     behind: dict[int, set[str]] = {}
     earlier = requests_table.find_requests(connection, failed)
-    for request, _, found in people_table.find_asked_rows(connection, failed):
+    for request, found in people_table.find_asked_rows(connection, failed):
         behind.setdefault(found.subject, set()).add(earlier[request].right)
     asked = people_table.find_asked_rows(connection, [line.id for line in waiting])
     people: dict[str, dict[int, None]] = {line.id: {} for line in waiting}
-    for request, _, found in asked:
+    for request, found in asked:
         people[request][found.subject] = None
-    named = sorted({aside_table.model_of(name) for _, name, _ in asked})
+    named = sorted({found.model for _, found in asked})
     newest = releases_table.read_newest_certificates(connection, named)
     fits = {name: one.fits for name, one in newest.items() if one.removed is None}
-    new_rows = read_new_rows(context, connection, lines=waiting)
+    rectified = [line.id for line in waiting if line.right == "rectify"]
+    new_rows = _read_new_rows(context.keystore, connection, requests=rectified)
     _require_same_fits(waiting, fits)
     requests = [
         Asked(
@@ -274,13 +263,34 @@ def _settle_waiting(
     ]
     settlement = settle(
         requests,
-        read_holdings(connection, [(name, found) for _, name, found in asked]),
+        sort_people(found for _, found in asked),
         fits=fits,
         spent=[name for name, one in newest.items() if _is_spent(one.certificate)],
         behind=behind,
         apart=apart,
     )
     return settlement, {one.id: [*one.subjects] for one in requests}
+
+
+def _read_new_rows(
+    keystore: Keystore, connection: Connection, *, requests: Sequence[str]
+) -> dict[str, dict[str, bytes]]:
+    """Return the new rows that requests bring, by id and model.
+
+    Rows whose key is destroyed are lost, and left out.
+    """
+    found: dict[str, dict[str, bytes]] = {request: {} for request in requests}
+    lines = people_table.read_waiting(connection, requests)
+    # At once: a request may be cancelled at any moment, and its keys destroyed.
+    keys = keystore.load(line.key for line in lines)
+    for line in lines:
+        if line.key in keys:
+            place = place_of(
+                line.key, people_table.what_waits(line.request, line.model)
+            )
+            opened = unseal(line.sealed, keys[line.key], place=place)
+            found[line.request][line.model] = opened
+    return found
 
 
 def _require_same_fits(waiting: Sequence[Any], fits: Mapping[str, int]) -> None:
@@ -303,7 +313,7 @@ def _is_spent(certificate: str) -> bool:
 
 def commit_changes(
     context: Context,
-    changes: "Sequence[AnyChange]",
+    changes: "Sequence[Change]",
     *,
     made: Mapping[str, Answered],
     requests: Sequence[Any] = (),
@@ -330,8 +340,13 @@ def commit_changes(
 
     try:
         with (
-            context.log.record(note, in_turn=True) if note else context.log.batch()
-        ) as connection:
+            give_up_keys(
+                context, [key for one in changes for key in one.keys]
+            ) as is_done,
+            context.log.record(note, in_turn=True)
+            if note
+            else context.log.batch() as connection,
+        ):
             before(connection)
             write_changes(connection, changes)
             aliases_table.delete_aliases_of(connection, made)
@@ -339,6 +354,7 @@ def commit_changes(
             state_releases(connection, [one.name for one in changes if one.after])
             state_answers(connection, requests, made=made)
             after(connection)
+            is_done()
     except BaseException:
         # Only the store knows now whether it was committed.
         for change in changes:
@@ -466,9 +482,9 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
     may_end = follow_clock(context)
     with context.store.read(snapshot=False) as connection:
         pending = requests_table.read_pending(connection)
+        require_keys(context, connection)
     finish_committed(context, wait)
     tidy_keys(context)
-    destroy_unneeded_keys(context)
     if may_end and _erase_ended_holds(context):
         finish_committed(context, wait)
     return [line for line in pending if line.stage == requests_table.ACCEPTED]
@@ -479,24 +495,25 @@ def _erase_ended_holds(context: Context) -> bool:
 
     They are stated with what is completed next.
     """
-    with context.store.read() as connection:
-        ended = aside_table.read_ended(connection, today().isoformat())
+    with context.store.read(snapshot=False) as connection:
+        ended = people_table.read_ended(connection, today().isoformat())
         if not ended:
             return False
-        from .changes import Move, make_changes, read_moves
+        tags = sorted({one.tag for one in ended})
+        every = people_table.find_tagged_rows(connection, tags)
+    from .changes import Move, make_changes, read_moves
 
-        moves: dict[str, Move] = {}
-        for name, _, found in ended:
-            moves.setdefault(name, Move()).leaving.append(found)
-        reading = read_moves(context, connection, moves=moves)
-        tags = sorted({found.tag for _, _, found in ended})
-        held = people_table.models_by_tag(connection, tags)
-    requests = sorted({request for _, request, _ in ended})
+    moves: dict[str, Move] = {}
+    for one in ended:
+        moves.setdefault(one.model, Move()).steps.append((one, None))
+    reading = read_moves(context, moves=moves)
     changes = make_changes(context, reading, on_progress=be_silent)
+    keys = {one.key for one in ended}
+    left = {one.tag for one in every if one.key not in keys}
 
     def note(connection: Connection) -> None:
-        state_ended_holds(connection, requests)
-        gone = [tag for tag, names in held.items() if names <= moves.keys()]
+        state_ended_holds(connection, sorted({one.request for one in ended}))
+        gone = [tag for tag in tags if tag not in left]
         aliases_table.delete_aliases_of_people(connection, gone)
 
     commit_changes(context, changes, made={}, after=note)

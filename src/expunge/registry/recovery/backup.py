@@ -15,28 +15,33 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import OperationalError
 
 from ...disk import destroy, erase_replaced, write_new_file
-from ...exceptions import ExpungeError, InvalidInput, LedgerCorrupt, StoreFailed
+from ...exceptions import (
+    ExpungeError,
+    InvalidInput,
+    LedgerCorrupt,
+    NeedsRestore,
+    StoreFailed,
+)
 from ...ledger import check_export
 from ...promise.certificate import Certificate
-from ..context import WAIT, Context, Paths
+from ..context import WAIT, Context, Paths, require_keys
 from ..loaded_model import load_checkpoint
 from ..storage import (
     Checkpoints,
     Store,
-    aside_table,
     ledger_table,
+    people_table,
     releases_table,
     require_tables,
     sqlite_engine,
 )
-from ..storage.aside_table import model_of
 from ..storage.engine import closed_to_others
 from ..storage.tables import overtaken_error, schema
 
 
 def require_parts(context: Context, backup: Path) -> None:
     """Refuse an incomplete backup, and a folder that cannot receive it."""
-    for part in ("keys/vault.json", "checkpoints", *_database_files(context)):
+    for part in ("keys/sealing", "checkpoints", *_database_files(context)):
         if not (backup / part).exists():
             raise InvalidInput(
                 f"{backup} holds no {part}; name the folder that the registry was "
@@ -56,7 +61,9 @@ def _database_files(context: Context) -> list[str]:
 
 
 @contextmanager
-def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
+def stage_backup(
+    context: Context, backup: Path, *, sealed: Checkpoints
+) -> Iterator[Context]:
     """Give the context as it will be with the backup's database.
 
     A SQLite file is copied beside the registry's own, with the content of its log: the
@@ -64,7 +71,7 @@ def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
     """
     if context.settings.url is not None:
         require_tables(context.store)
-        yield context
+        yield replace(context, checkpoints=sealed)
         return
     copy = _copy_path(context.paths)
     parts = [copy.with_name(copy.name + end) for end in ("", "-wal", "-shm")]
@@ -78,19 +85,19 @@ def stage_backup(context: Context, backup: Path) -> Iterator[Context]:
         with closing(Store(sqlite_engine(copy))) as store:
             require_tables(store)
             store.erase_deleted(WAIT)
-            yield replace(context, store=store)
+            yield replace(context, store=store, checkpoints=sealed)
     except BaseException:
         for part in parts:
             destroy(part)
         raise
 
 
-def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
+def require_sound_backup(context: Context) -> None:
     """Refuse a backup that is not of one moment, or damaged.
 
     Files of a registry in use that were copied one after the other may look intact. So
     everything is read: each line of each table, the ledger up to its last head, each
-    certificate, and the rows of each person, under the keys in the checkpoint.
+    certificate, and the rows of each person, under their keys.
     """
     try:
         with context.store.read() as connection:
@@ -103,12 +110,12 @@ def require_sound_backup(context: Context, sealed: Checkpoints) -> None:
                     pass
             _require_ledger(connection)
             for name in releases_table.model_names(connection):
-                _require_rows(context, connection, name=name, sealed=sealed)
-            for name in aside_table.read_names(connection):
-                file = aside_table.read_file(connection, sealed, model=model_of(name))
-                for _ in context.read_rows(name, file.page_keys):
-                    pass
-    except (StoreFailed, LedgerCorrupt, ValueError) as error:
+                _require_rows(context, connection, name=name)
+            apart = people_table.read_rows_apart(connection)
+            for _ in people_table.unseal_rows(context.keystore, apart):
+                pass
+            require_keys(context, connection)
+    except (StoreFailed, NeedsRestore, LedgerCorrupt, ValueError) as error:
         server = context.store.dialect == "postgresql"
         if server and isinstance(error.__cause__, OperationalError):
             raise  # it says nothing of the backup
@@ -132,16 +139,14 @@ def _require_ledger(connection: Connection) -> None:
             raise LedgerCorrupt("a certificate was altered")
 
 
-def _require_rows(
-    context: Context, connection: Connection, *, name: str, sealed: Checkpoints
-) -> None:
-    """Refuse a model whose checkpoint does not open the rows of its people."""
+def _require_rows(context: Context, connection: Connection, *, name: str) -> None:
+    """Refuse a model that cannot be read, or the rows of its people."""
     line = releases_table.read_newest(connection, name)
-    data = sealed.read(line.checkpoint)
     if line.content is None:
         return  # its budget is spent, and nothing of it is kept
-    loaded = load_checkpoint(line, data, read_rows=partial(context.read_rows, name))
-    for _ in context.read_rows(name, loaded.page_keys):
+    data = context.checkpoints.read(name, line.key)
+    load_checkpoint(line, data, read_rows=partial(context.read_rows, name))
+    for _ in context.read_rows(name):
         pass
 
 

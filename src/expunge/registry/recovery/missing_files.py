@@ -7,24 +7,18 @@ forget, so nothing of it is kept: it is emptied, and must be fitted again.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Connection
-
 from ...exceptions import InvalidInput
 from ..answering.changes import Load, Move, read_moves
-from ..answering.settling import Holding
 from ..context import Context
 from ..loaded_model import load_checkpoint
-from ..storage import Checkpoints, releases_table
-from ..storage.aside_table import is_aside
+from ..storage import releases_table
+from ..storage.people_table import IN_USE, PersonRows
 
 
-def require_files_there(
-    context: Context, sealed: Checkpoints, *, names: Iterable[str]
-) -> None:
+def require_files_there(context: Context, *, names: Iterable[str]) -> None:
     """Refuse to restore while files are missing that people must be looked up in.
 
     A disk that is not mounted must not cost a model. Files that changed are another
@@ -35,7 +29,7 @@ def require_files_there(
     for line in lines:
         if line.content is None:
             continue
-        data = sealed.read(line.checkpoint)
+        data = context.checkpoints.read(line.name, line.key)
         read_rows = partial(context.read_rows, line.name)
         files = load_checkpoint(line, data, read_rows=read_rows).files
         for number, file in enumerate(() if files is None else files.source.files):
@@ -49,31 +43,30 @@ def require_files_there(
 
 
 def find_unreadable(
-    context: Context, connection: Connection, *, moves: Mapping[str, Move], load: Load
+    context: Context, *, moves: Mapping[str, Move], load: Load
 ) -> set[str]:
     """Return the models of which rows that must leave can no longer be read."""
     lost = set()
     for name, move in moves.items():
-        if is_aside(name) or load(name).files is None:
+        if not move.changes_model or load(name).files is None:
             continue
         try:
-            read_moves(context, connection, moves={name: move}, load=load)
+            read_moves(context, moves={name: move}, load=load)
         except InvalidInput:
             lost.add(name)
     return lost
 
 
 def without_models(moves: Mapping[str, Move], names: set[str]) -> dict[str, Move]:
-    """Return moves without those of some models, and without the rows from there."""
+    """Return moves without rows that some models use, and without their return."""
 
-    def comes(content: Holding) -> bool:
-        return all(part.name not in names for part in content.parts)
+    def rest(move: Move) -> Move:
+        steps = [step for step in move.steps if not _is_used(step[0])]
+        kept = [(old, None if _is_used(new) else new) for old, new in steps]
+        return Move([step for step in kept if any(step)])
 
-    return {
-        name: replace(
-            move,
-            entering={who: one for who, one in move.entering.items() if comes(one)},
-        )
-        for name, move in moves.items()
-        if name not in names
-    }
+    return {name: rest(move) if name in names else move for name, move in moves.items()}
+
+
+def _is_used(rows: PersonRows | None) -> bool:
+    return rows is not None and rows.place == IN_USE

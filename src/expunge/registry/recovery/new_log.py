@@ -17,10 +17,15 @@ from ...exceptions import JournalDamaged, NeedsRestore
 from ...ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
 from ...ledger.documents import midnight
 from ...promise.certificate import Certificate
-from ..context import WAIT, Context
+from ..context import WAIT, Context, require_keys
 from ..log import STATEMENT, Content, Mark, read_position
 from ..statements import MADE, accepted_line, apply_line, request_line
-from ..storage import ledger_table, releases_table, requests_table
+from ..storage import (
+    ledger_table,
+    people_table,
+    releases_table,
+    requests_table,
+)
 
 
 def begin_new_log(context: Context) -> int | None:
@@ -37,8 +42,7 @@ def begin_new_log(context: Context) -> int | None:
             log.require_newest(known)  # as every open does
             return None
         with context.store.read() as connection:
-            for name in releases_table.read_checkpoints(connection).values():
-                context.checkpoints.require_key(name)
+            require_keys(context, connection)
         _require_newest_database(context, known.mark)
         with log.replace() as (connection, before, lines):
             _require_newest_database(context, before.mark)
@@ -152,7 +156,7 @@ def _complete(connection: Connection, intact: Sequence[Content]) -> Iterator[Con
         tags = requests_table.read_tags(connection, new)
         near = requests_table.read_tags(connection, new, near=True)
         asked = [request_line(found[id_], tags[id_], near=near[id_]) for id_ in new]
-        rows = requests_table.read_new_rows(connection, new)
+        rows = people_table.read_waiting(connection, new)
         yield accepted_line(asked, [dict(one._mapping) for one in rows])
     yield from (line for line in _other_lines(connection) if line not in intact)
 

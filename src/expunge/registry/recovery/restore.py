@@ -30,38 +30,36 @@ from ...ledger import (
     read_entry,
 )
 from ...ledger.documents import day_of
-from ...ledger.keys import read_secret
 from ..answering.changes import (
-    AnyChange,
+    Change,
     Move,
-    change_asides,
+    change_apart,
     change_model,
-    read_holdings,
     read_moves,
     release_again,
     sort_moves,
+    sort_people,
     write_changes,
 )
 from ..answering.completion import state_releases
 from ..answering.settling import Asked, settle
 from ..answering.worker import recover
-from ..context import WAIT, Context, next_entry_time
+from ..context import WAIT, Context, next_entry_time, settle_keys
 from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
 from ..loaded_model import LoadedModel
 from ..log import STATEMENT, Content, Mark, read_position
 from ..statements import MADE, Statement, apply_line, read_statement
 from ..storage import (
     Checkpoints,
-    Vault,
-    aside_table,
+    Keystore,
     hold_worker_lock,
     ledger_table,
     people_table,
     releases_table,
     requests_table,
 )
-from ..storage.aside_table import is_aside, model_of
 from ..storage.engine import translate_errors
+from ..storage.keystore import FIRST
 from ..storage.ledger_table import LedgerBatch
 from ..storage.tables import has_tables, overtaken_error
 from .backup import (
@@ -124,6 +122,8 @@ class Continuation(Private):
         as they were, by name.
     losses
         What cannot come back.
+    end
+        Keys of lower numbers may have been made since.
     """
 
     taken: str
@@ -134,11 +134,12 @@ class Continuation(Private):
     lost: Lost
     again: Mapping[str, Move]
     losses: Losses
+    end: int
 
     @property
     def moved(self) -> list[str]:
         """Models that people must leave, or come back to, again."""
-        moved = {name for name in self.again if not is_aside(name)}
+        moved = {name for name, move in self.again.items() if move.changes_model}
         return sorted(moved - self.removed)
 
     @property
@@ -155,9 +156,10 @@ def restore_registry(
     Returns what cannot come back. A backup that does not fit the journal is refused
     before anything is replaced.
     """
-    keys = backup / "keys" / "vault.json"
     require_parts(context, backup)
-    vault = read_secret(keys)
+    keys = Keystore(backup / "keys" / "sealing")
+    keys.end()  # or refuse what is no such file
+    sealed = Checkpoints(backup / "checkpoints", keys)
     with (
         hold_worker_lock(context.store, context.paths.lock, wait=WAIT),
         _report_lost_lock(context.paths.lock),
@@ -166,11 +168,10 @@ def restore_registry(
         on_progress(0, STEPS)
         known = read_last_known(context)
         context.log.require(*known.marks)
-        with stage_backup(context, backup) as copy:
-            sealed = Checkpoints(backup / "checkpoints", Vault(keys))
-            require_sound_backup(copy, sealed)
+        with stage_backup(context, backup, sealed=sealed) as copy:
+            require_sound_backup(copy)
             ahead = _read_continuation(copy)
-            require_files_there(copy, sealed, names=ahead.moved)
+            require_files_there(copy, names=ahead.moved)
             _require_known_head(copy, ahead, head=known.head)
             _require_keys(context, copy, ledger=ahead.ledger)
             files = read_checkpoint_files(backup)
@@ -179,16 +180,15 @@ def restore_registry(
         replace_database(context)
         for file in files:
             replace_file(context.paths.checkpoints / file.name, file.read_bytes())
-        context.checkpoints.vault.replace(vault)
+        context.keystore.replace(keys, end=ahead.end)
         on_progress(2, n_steps)
         with context.take_turn():
-            context.destroy_old_checkpoints()  # a backup from the middle of a request
+            settle_keys(context, first=FIRST)  # of a backup from amid a request
             _write_continuation(
                 context, ahead, on_model=lambda n: on_progress(2 + n, n_steps)
             )
             on_progress(n_steps - 1, n_steps)
             context.store.erase_deleted(WAIT)
-            context.destroy_old_checkpoints()
             recover(context, WAIT)  # what was accepted meanwhile, too
         on_progress(n_steps, n_steps)
     return ahead.losses
@@ -250,8 +250,10 @@ def _read_continuation(context: Context) -> Continuation:
         )
     again = _find_returned(context, accepted, statements=statements)
     losses = find_losses(lines, rectified=rectified)
+    sealed = [one["key"] for line in lines for one in line.get("rows", ())]
+    end = max(sealed, default=0) + 1
     return Continuation(
-        taken, ledger, accepted, statements, removed, lost, again, losses
+        taken, ledger, accepted, statements, removed, lost, again, losses, end
     )
 
 
@@ -335,7 +337,7 @@ def _write_continuation(
     ) as connection:
         for name, after in spent.items():
             people_table.delete_all_people(connection, name)
-            releases_table.retire_model(connection, name, after=after, time=time)
+            releases_table.retire_model(connection, name, number=after, time=time)
         write_tag_key_ids(connection, context.paths)
         write_changes(connection, changes)
         state_releases(connection, [one.name for one in changes if one.after])
@@ -417,16 +419,16 @@ def _find_returned(
         asked = [
             _ask_again(
                 dict(there[id_]._mapping) if id_ in there else accepted[id_][-1],
-                [one.subject for _, one in found if one.tag in tags[id_]],
+                [one.subject for one in found if one.tag in tags[id_]],
             )
             for id_ in done
             if id_ not in there or there[id_].stage == requests_table.ACCEPTED
         ]
-        names = sorted({model_of(name) for name, _ in found})
+        names = sorted({one.model for one in found})
         settlement = settle(
             asked,
-            read_holdings(connection, found),
-            fits=aside_table.count_fits(connection, names),
+            sort_people(found),
+            fits=people_table.count_fits(connection, names),
             spent=(),
         )
     return sort_moves(settlement)
@@ -442,8 +444,8 @@ def _ask_again(line: Mapping[str, Any], subjects: Sequence[int]) -> Asked:
 
 def _forget_again(
     context: Context, ahead: Continuation, *, on_model: Callable[[int], None]
-) -> tuple[list[AnyChange], dict[str, dict[str, Any]]]:
-    """Return changed models, and those that cannot be released any more.
+) -> tuple[list[Change], dict[str, int]]:
+    """Return changes, and the number of each model that cannot be released any more.
 
     A model whose newest release was lost is released again even if nobody has to be
     forgotten: the ledger says that the release in the backup is superseded. Of a model
@@ -460,22 +462,25 @@ def _forget_again(
     def load(name: str) -> LoadedModel:
         return charged[name] if name in charged else context.load_model(name)
 
-    with context.store.read() as connection:
-        unreadable = find_unreadable(context, connection, moves=moves, load=load)
-        moves = without_models(moves, unreadable)
-        reading = read_moves(context, connection, moves=moves, load=load)
-    changes, spent = [], {}
+    unreadable = find_unreadable(context, moves=moves, load=load)
+    moves = without_models(moves, unreadable)
+    reading = read_moves(context, moves=moves, load=load)
+    changes: list[Change] = []
+    spent: dict[str, int] = {}
+    changed = set()
     for place, (name, loaded) in enumerate(charged.items()):
         on_model(place)
         if loaded.private.accountant.remaining() == 0 or name in unreadable:
-            empty = context.checkpoints.write(name, loaded.generation + 1, parts=())
-            spent[name] = {"checkpoint": empty, "number": loaded.number}
+            spent[name] = loaded.number
             context.cache.pop(name, None)
-        elif name in moves:
+        elif name in reading.models:
+            changed.add(name)
             changes.append(change_model(context, name, reading=reading))
         else:
             changes.append(release_again(context, name))
-    return changes + change_asides(context, reading), spent
+    for name in moves.keys() - changed:
+        changes.append(change_apart(context, name, reading=reading))
+    return changes, spent
 
 
 def _charge_model(context: Context, name: str, *, n_releases: int) -> LoadedModel:

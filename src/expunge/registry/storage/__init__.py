@@ -6,15 +6,16 @@ what a restored database would lack. File locks need a POSIX system. Values come
 bytes, numbers and strings; their meaning is the registry's business.
 """
 
+from .checkpoints import Checkpoints
 from .engine import Store, postgresql_engine, sqlite_engine
+from .keystore import Keystore
 from .lock import hold_worker_lock
 from .tables import create_tables, require_tables
-from .vault import Checkpoints, Vault
 
 __all__ = [
     "Checkpoints",
+    "Keystore",
     "Store",
-    "Vault",
     "create_tables",
     "hold_worker_lock",
     "postgresql_engine",

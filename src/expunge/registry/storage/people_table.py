@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""People table: whose rows are in which model, under tags, each person's sealed apart.
+"""People table: whose rows are where, under tags, each line sealed under its own key.
 
-The rows of one person in one model are sealed under a key of their own. Those keys are
-kept in pages of 256, each page sealed under a page key, and page keys belong to the
-model's checkpoint. Removing a person deletes the rows and rewrites the page without
-that key and under another page key: a few kilobytes, however many people there are.
+A line is the rows of one person in one fit of a model. It is in use by the model, or
+it is set aside, restricted or held: then no model may use it, and it outlives the model
+and every fit of it. To set rows aside is to say so; nothing is sealed again. To remove
+a person is to delete their lines and destroy the keys, whose numbers are in them.
+
+New rows that a request brings wait here too, and belong to nobody until it is applied.
 
 A row without a person has the tag ``row:`` and its position. Tags of people begin with
 the hexadecimal name of a key, so no request finds such a row, and it does not count as
@@ -12,62 +14,126 @@ a person.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from ...core.values import Private
-from ...exceptions import StoreFailed
+from ...rights.standing import Place
 from .engine import analyse
-from .tables import pages, request_tags, rows, subjects
-from .vault import KEY_BYTES, new_key, seal, unseal
+from .keystore import (
+    Keystore,
+    destroyed_error,
+    mark_dead,
+    place_of,
+    seal,
+    unseal,
+)
+from .tables import models, request_tags, rows, shred, subjects
 
-PAGE = 256  # keys in a page
-PAGES_AT_ONCE = 16
+AT_ONCE = 4096  # people who are sealed at once
 CHUNK = 500  # values in one statement
 ROW_TAG = "row:"
+IN_USE: Final = "in use"
+RESTRICTED: Final = "restricted"
+HELD: Final = "held"
+APART = (RESTRICTED, HELD)
+WAITING = "waiting"
 
-# Statements are made once: a request is a few dozen of them.
-_HOLDERS = (
-    select(subjects.c.tag, rows.c.model)
-    .join(rows, rows.c.subject == subjects.c.id)
-    .where(subjects.c.tag.in_(bindparam("tags", expanding=True)))
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class PersonRows(Private):
+    """Rows of one person in one fit of a model.
+
+    Attributes
+    ----------
+    key
+        The number of the key that seals them; 0 if they are not stored yet.
+    model, subject, tag, fit
+        Of which model and whose they are, and to which fit they belong. The subject is
+        a number, 0 if the store does not know the person.
+    place
+        "in use", "restricted" or "held".
+    request, reason, until
+        Which request set them aside, why, and until which day; empty without an end.
+    sealed
+        As the store keeps them.
+    new
+        As bytes, if they are not stored yet.
+    """
+
+    key: int
+    model: str
+    subject: int
+    tag: str
+    fit: int
+    place: Place = IN_USE
+    request: str = ""
+    reason: str = ""
+    until: str = ""
+    sealed: bytes = b""
+    new: bytes = b""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Where they are and why."""
+        return self.place, self.request, self.reason, self.until
+
+    @property
+    def what(self) -> str:
+        """What they are sealed as."""
+        return f"rows of {self.tag} in {self.model}"
+
+
+_COLUMNS = (
+    rows.c.key,
+    rows.c.model,
+    rows.c.subject,
+    subjects.c.tag,
+    rows.c.fit,
+    rows.c.place,
+    rows.c.request,
+    rows.c.reason,
+    rows.c.until,
+    rows.c.sealed,
 )
+# Statements are made once: a request is a few dozen of them.
+EVERY_LINE = select(*_COLUMNS).join(subjects, rows.c.subject == subjects.c.id)
+_TAGGED = EVERY_LINE.where(
+    subjects.c.tag.in_(bindparam("tags", expanding=True))
+).order_by(rows.c.key)
+_IN_USE = EVERY_LINE.where(
+    rows.c.model == bindparam("model"),
+    rows.c.place == IN_USE,
+    rows.c.key >= bindparam("first"),
+).order_by(rows.c.key)
+_ENDED = EVERY_LINE.where(
+    rows.c.place == HELD, rows.c.until > "", rows.c.until < bindparam("day")
+).order_by(rows.c.key)
 _ASKED = (
-    select(
-        request_tags.c.request,
-        rows.c.model,
-        rows.c.subject,
-        request_tags.c.tag,
-        rows.c.page,
-        rows.c.slot,
-        rows.c.sealed,
-    )
+    select(request_tags.c.request, *_COLUMNS)
     .join(subjects, subjects.c.tag == request_tags.c.tag)
     .join(rows, rows.c.subject == subjects.c.id)
     .where(request_tags.c.request.in_(bindparam("ids", expanding=True)))
+    .order_by(rows.c.key)
 )
-_TAGGED = (
-    select(
-        rows.c.model,
-        rows.c.subject,
-        subjects.c.tag,
-        rows.c.page,
-        rows.c.slot,
-        rows.c.sealed,
-    )
-    .join(subjects, rows.c.subject == subjects.c.id)
+_HOLDERS = (
+    select(subjects.c.tag, rows.c.model, rows.c.place)
+    .join(rows, rows.c.subject == subjects.c.id)
     .where(subjects.c.tag.in_(bindparam("tags", expanding=True)))
-)
-_EVERYBODY = (
-    select(rows.c.subject, subjects.c.tag, rows.c.page, rows.c.slot, rows.c.sealed)
-    .join(subjects, rows.c.subject == subjects.c.id)
-    .where(rows.c.model == bindparam("model"), rows.c.page >= bindparam("first"))
-    .order_by(rows.c.page, rows.c.slot)
 )
 _KNOWN = select(subjects.c.tag, subjects.c.id).where(
     subjects.c.tag.in_(bindparam("tags", expanding=True))
@@ -80,16 +146,16 @@ _WRITE_NEAR = (
     .where(subjects.c.tag == bindparam("of"))
     .values(near=bindparam("loose"))
 )
-_PAGES = select(pages.c.page, pages.c.sealed).where(
-    pages.c.model == bindparam("model"),
-    pages.c.page.in_(bindparam("wanted", expanding=True)),
-)
-_RENEW = update(pages).where(
-    pages.c.model == bindparam("of"), pages.c.page == bindparam("number")
-)
-_STRIKE = delete(rows).where(
-    rows.c.model == bindparam("model"),
-    rows.c.subject.in_(bindparam("numbers", expanding=True)),
+_STRIKE = delete(rows).where(rows.c.key.in_(bindparam("keys", expanding=True)))
+_SAY = (
+    update(rows)
+    .where(rows.c.key == bindparam("number"))
+    .values(
+        place=bindparam("at"),
+        request=bindparam("by"),
+        reason=bindparam("why"),
+        until=bindparam("end"),
+    )
 )
 _DROP = delete(subjects).where(
     subjects.c.id.in_(bindparam("numbers", expanding=True)),
@@ -99,41 +165,27 @@ _DROP = delete(subjects).where(
         )
     ),
 )
-
-PageKeys: TypeAlias = NDArray[np.uint8]
-Pages: TypeAlias = dict[int, bytes]
-Who: TypeAlias = int | str
-"""A person by number, or by tag."""
-NO_KEYS: PageKeys = np.zeros((0, KEY_BYTES), np.uint8)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class SealedRows(Private):
-    """The sealed rows of one person in one model, and where their key lies."""
-
-    subject: int
-    tag: str
-    page: int
-    slot: int
-    sealed: bytes
+_OF_MODEL = (rows.c.model == bindparam("of")) & (rows.c.place == IN_USE)
+_WAITING = (rows.c.place == WAITING) & rows.c.request.in_(
+    bindparam("ids", expanding=True)
+)
+_FITS = select(models.c.name, models.c.fits).where(
+    models.c.name.in_(bindparam("names", expanding=True)), models.c.removed.is_(None)
+)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class RemainingKeys(Private):
-    """A model's key pages without the keys of some people."""
+def models_by_tag(
+    connection: Connection, tags: Sequence[str], *, in_use: bool = False
+) -> dict[str, set[str]]:
+    """Return for each known tag the models that hold rows under it.
 
-    removed: Sequence[SealedRows]
-    sealed: Mapping[int, bytes]
-    page_keys: PageKeys
-
-
-def models_by_tag(connection: Connection, tags: Sequence[str]) -> dict[str, set[str]]:
-    """Return for each known tag the models that hold rows under it."""
+    Those that are set aside count too, unless they must be ``in_use``.
+    """
     held: dict[str, set[str]] = {}
     for chunk in chunks(tags):
-        for tag, model in connection.execute(_HOLDERS, {"tags": chunk}):
-            held.setdefault(tag, set()).add(model)
+        for tag, model, place in connection.execute(_HOLDERS, {"tags": chunk}):
+            if place == IN_USE or not in_use:
+                held.setdefault(tag, set()).add(model)
     return held
 
 
@@ -174,10 +226,13 @@ def write_near(connection: Connection, near: Mapping[str, str]) -> None:
 def count_people(connection: Connection, model: str) -> int:
     """Return how many people a model holds; rows without a person do not count."""
     query = (
-        select(func.count())
-        .select_from(rows)
+        select(func.count(rows.c.subject.distinct()))
         .join(subjects, rows.c.subject == subjects.c.id)
-        .where(rows.c.model == model, subjects.c.tag.not_like(f"{ROW_TAG}%"))
+        .where(
+            rows.c.model == model,
+            rows.c.place == IN_USE,
+            subjects.c.tag.not_like(f"{ROW_TAG}%"),
+        )
     )
     return int(connection.scalar(query) or 0)
 
@@ -187,61 +242,54 @@ def row_tag(position: int) -> str:
     return f"{ROW_TAG}{position}"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class SealedPeople(Private):
-    """People's rows, sealed for one model, with the pages that hold their keys.
-
-    Attributes
-    ----------
-    rows
-        For each person: who, and ``page``, ``slot`` and ``sealed`` as in the table.
-    pages
-        Sealed pages, by number.
-    page_keys
-        The keys of these pages, in order.
-    """
-
-    rows: Sequence[tuple[Who, Mapping[str, Any]]]
-    pages: Mapping[int, bytes]
-    page_keys: PageKeys
-
-
-def seal_people(
-    model: str, people: Sequence[tuple[Who, bytes]], *, first_page: int = 0
-) -> SealedPeople:
-    """Seal people's rows, each with who they are, on pages of their own."""
-    sealed_rows, sealed_pages, page_keys = [], {}, []
-    for page, members in enumerate(chunks(people, PAGE), first_page):
-        keys = [new_key() for _ in members]
-        page_keys.append(new_key())
-        sealed_pages[page] = _seal_page(
-            b"".join(keys), page_keys[-1], model=model, page=page
-        )
-        for slot, ((who, data), key) in enumerate(zip(members, keys, strict=True)):
-            sealed = seal(data, key, place=_seal_name(model, page, slot=slot))
-            sealed_rows.append((who, {"page": page, "slot": slot, "sealed": sealed}))
-    joined = np.frombuffer(b"".join(page_keys), np.uint8)
-    return SealedPeople(sealed_rows, sealed_pages, joined.reshape(-1, KEY_BYTES))
-
-
 def insert_people(
-    connection: Connection, model: str, *, people: Iterable[tuple[str, bytes]]
-) -> PageKeys:
-    """Insert people, each a tag with rows as bytes; return the page keys.
+    connection: Connection,
+    keystore: Keystore,
+    *,
+    model: str,
+    fit: int,
+    people: Iterable[tuple[str, bytes]],
+) -> list[int]:
+    """Insert people, each a tag with rows as bytes; return the numbers of their keys.
 
     Known tags get these rows beside those of other models. However many people there
     are, only some of them are in memory.
     """
-    page_keys, page, left = [], 0, iter(people)
-    while members := list(islice(left, PAGES_AT_ONCE * PAGE)):
-        known = find_numbers(connection, [tag for tag, _ in members])
-        numbered = [(known[tag], data) for tag, data in members]
-        sealed = seal_people(model, numbered, first_page=page)
-        insert_sealed(connection, model, sealed=sealed)
-        page_keys.append(sealed.page_keys)
-        page += len(sealed.page_keys)
-    analyse(connection, "subjects (id)", "rows (model, subject)", "pages (model, page)")
-    return np.concatenate([NO_KEYS, *page_keys])
+    numbers: list[int] = []
+    left = iter(people)
+    while members := list(islice(left, AT_ONCE)):
+        lines = seal_rows(
+            keystore,
+            [PersonRows(0, model, 0, tag, fit, new=data) for tag, data in members],
+        )
+        insert_rows(connection, lines)
+        numbers += [line.key for line in lines]
+    analyse(connection, "subjects (id)", "rows (key, model, subject, place)")
+    return numbers
+
+
+def seal_rows(keystore: Keystore, found: Sequence[PersonRows]) -> list[PersonRows]:
+    """Return new rows as they are stored, each line under a new key."""
+    keys = keystore.add(len(found)) if found else {}
+    return [
+        replace(
+            one,
+            key=number,
+            sealed=seal(one.new, key, place=place_of(number, one.what)),
+            new=b"",
+        )
+        for one, (number, key) in zip(found, keys.items(), strict=True)
+    ]
+
+
+def unseal_rows(keystore: Keystore, found: Sequence[PersonRows]) -> Iterator[bytes]:
+    """Yield rows as they were before they were sealed."""
+    keys = keystore.load(one.key for one in found)
+    for one in found:
+        if one.key not in keys:
+            raise destroyed_error("somebody's rows")
+        place = place_of(one.key, one.what)
+        yield unseal(one.sealed, keys[one.key], place=place)
 
 
 def find_numbers(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
@@ -253,112 +301,183 @@ def find_numbers(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
     return known | _read_ids(connection, [item["tag"] for item in new])
 
 
-def insert_sealed(connection: Connection, model: str, *, sealed: SealedPeople) -> None:
-    """Insert sealed rows, each with a person's number, and the pages of their keys.
+def insert_rows(connection: Connection, found: Sequence[PersonRows]) -> None:
+    """Insert sealed rows.
 
-    People may be named by their tags too, which costs reading their numbers.
+    People may be named by their tags alone, which costs reading their numbers.
     """
-    tags = [who for who, _ in sealed.rows if isinstance(who, str)]
-    numbers: dict[Who, int] = {}
-    if tags:
-        numbers.update(find_numbers(connection, tags))
-    for page, data in sealed.pages.items():
-        connection.execute(
-            insert(pages), {"model": model, "page": page, "sealed": data}
-        )
+    unknown = [one.tag for one in found if not one.subject]
+    numbers = find_numbers(connection, unknown) if unknown else {}
     lines = [
-        {"model": model, "subject": numbers.get(who) or who, **line}
-        for who, line in sealed.rows
+        {
+            "key": one.key,
+            "model": one.model,
+            "subject": one.subject or numbers[one.tag],
+            "fit": one.fit,
+            "place": one.place,
+            "request": one.request,
+            "reason": one.reason,
+            "until": one.until,
+            "sealed": one.sealed,
+        }
+        for one in found
     ]
     for chunk in chunks(lines):
         connection.execute(insert(rows), chunk)
 
 
-def find_tagged_rows(
-    connection: Connection, tags: Sequence[str]
-) -> list[tuple[str, SealedRows]]:
-    """Return the sealed rows of these people, each with the name they are under."""
+def find_tagged_rows(connection: Connection, tags: Sequence[str]) -> list[PersonRows]:
+    """Return the rows of these people, wherever they are."""
     return [
-        (name, SealedRows(*place))
+        PersonRows(*line)
         for chunk in chunks(tags)
-        for name, *place in connection.execute(_TAGGED, {"tags": chunk})
+        for line in connection.execute(_TAGGED, {"tags": chunk})
     ]
-
-
-def sort_rows(found: Iterable[SealedRows]) -> list[SealedRows]:
-    """Return sealed rows in the order of their places."""
-    return sorted(found, key=lambda one: (one.page, one.slot))
 
 
 def find_asked_rows(
     connection: Connection, requests: Sequence[str]
-) -> list[tuple[str, str, SealedRows]]:
-    """Return the sealed rows that waiting requests are about, one person at a time.
+) -> list[tuple[str, PersonRows]]:
+    """Return the rows that waiting requests are about, each with the request.
 
-    Each with the request and the model. What two requests name comes twice.
+    What two requests name comes twice.
     """
     found = []
     for chunk in chunks(requests):
-        for request, model, *place in connection.execute(_ASKED, {"ids": chunk}):
-            found.append((request, model, SealedRows(*place)))
+        for request, *line in connection.execute(_ASKED, {"ids": chunk}):
+            found.append((request, PersonRows(*line)))
     return found
 
 
-def read_all_rows(
-    connection: Connection, model: str, *, first_page: int = 0
-) -> list[SealedRows]:
-    """Return the sealed rows of all people in a model, or those on later pages."""
-    wanted = {"model": model, "first": first_page}
-    return [SealedRows(*line) for line in connection.execute(_EVERYBODY, wanted)]
+def read_rows_in_use(
+    connection: Connection, model: str, *, first: int = 0
+) -> list[PersonRows]:
+    """Return the rows that a model uses, or those under this key and later ones."""
+    wanted = {"model": model, "first": first}
+    return [PersonRows(*line) for line in connection.execute(_IN_USE, wanted)]
 
 
-def unseal_rows(
-    model: str, found: Sequence[SealedRows], *, pages: Pages
-) -> Iterator[bytes]:
-    """Yield the rows of each person as they were inserted."""
-    for one in found:
-        key = _key_at(pages[one.page], one.slot)
-        yield unseal(one.sealed, key, place=_seal_name(model, one.page, slot=one.slot))
+def read_rows_apart(connection: Connection) -> list[PersonRows]:
+    """Return all rows that no model may use."""
+    query = EVERY_LINE.where(rows.c.place.in_(APART)).order_by(rows.c.key)
+    return [PersonRows(*line) for line in connection.execute(query)]
 
 
-def keys_without(
-    model: str, found: Sequence[SealedRows], *, pages: Pages, page_keys: PageKeys
-) -> RemainingKeys:
-    """Return a model's key pages without the keys of these people; write nothing."""
-    left = page_keys.copy()
-    kept = {page: bytearray(content) for page, content in pages.items()}
-    for one in found:
-        start = one.slot * KEY_BYTES
-        kept[one.page][start : start + KEY_BYTES] = bytes(KEY_BYTES)
-    sealed = {}
-    for page, keys in kept.items():
-        key = new_key()
-        left[page] = np.frombuffer(key, np.uint8)
-        sealed[page] = _seal_page(bytes(keys), key, model=model, page=page)
-    return RemainingKeys(found, sealed, left)
+def read_ended(connection: Connection, day: str) -> list[PersonRows]:
+    """Return the rows whose hold ended before a day."""
+    return [PersonRows(*line) for line in connection.execute(_ENDED, {"day": day})]
 
 
-def delete_rows(
-    connection: Connection, model: str, *, remaining: RemainingKeys
-) -> None:
-    """Delete people's rows and keys from a model, and leave their tags."""
-    renewed = [
-        {"of": model, "number": page, "sealed": data}
-        for page, data in remaining.sealed.items()
+def say_where(connection: Connection, found: Sequence[PersonRows]) -> None:
+    """Record where rows are now, and why."""
+    lines = [
+        {
+            "number": one.key,
+            "at": one.place,
+            "by": one.request,
+            "why": one.reason,
+            "end": one.until,
+        }
+        for one in found
     ]
-    if renewed:
-        connection.execute(_RENEW, renewed)
-    numbers = [one.subject for one in remaining.removed]
+    if lines:
+        connection.execute(_SAY, lines)
+
+
+def delete_rows(connection: Connection, found: Sequence[PersonRows]) -> None:
+    """Delete rows, and leave their tags; their keys are to be destroyed."""
+    numbers = [one.key for one in found]
+    mark_dead(connection, numbers)
     for chunk in chunks(numbers):
-        connection.execute(_STRIKE, {"model": model, "numbers": chunk})
+        connection.execute(_STRIKE, {"keys": chunk})
 
 
 def delete_all_people(connection: Connection, model: str) -> None:
-    """Delete everybody from a model, and tags that no model uses; read nothing."""
-    connection.execute(delete(rows).where(rows.c.model == model))
-    connection.execute(delete(pages).where(pages.c.model == model))
+    """Delete everybody from a model, and tags that nothing uses; read nothing.
+
+    Rows that are set aside stay.
+    """
+    _delete(connection, _OF_MODEL, given={"of": model})
     used = select(rows.c.subject).where(rows.c.subject == subjects.c.id)
     connection.execute(delete(subjects).where(~used.exists()))
+
+
+def what_waits(request: str, model: str) -> str:
+    """Return what the new rows are sealed as that a request brings."""
+    return f"new rows for {model} of request {request}"
+
+
+def insert_waiting(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Insert new rows: each ``request``, ``model``, ``key`` and ``sealed``."""
+    if lines:
+        rest = {"place": WAITING, "fit": 0}
+        connection.execute(insert(rows), [{**line, **rest} for line in lines])
+
+
+def read_waiting(connection: Connection, requests: Sequence[str]) -> list[Row[Any]]:
+    """Return the sealed new rows that requests bring."""
+    columns = rows.c.request, rows.c.model, rows.c.key, rows.c.sealed
+    found: list[Row[Any]] = []
+    for chunk in chunks(requests):
+        found += connection.execute(select(*columns).where(_WAITING), {"ids": chunk})
+    return found
+
+
+def delete_waiting(connection: Connection, requests: Sequence[str]) -> None:
+    """Delete the new rows that requests bring."""
+    for chunk in chunks(requests):
+        _delete(connection, _WAITING, given={"ids": chunk})
+
+
+def _delete(connection: Connection, which: Any, *, given: Mapping[str, Any]) -> None:
+    """Delete some rows, whose keys are to be destroyed; read nothing."""
+    connection.execute(
+        insert(shred).from_select(["number"], select(rows.c.key).where(which)), given
+    )
+    connection.execute(delete(rows).where(which), given)
+
+
+@dataclass(frozen=True, slots=True)
+class AsideStatus:
+    """How many people have rows sealed apart.
+
+    Parameters
+    ----------
+    n_restricted, n_held
+        How many people are restricted, and under a hold.
+    first_end
+        The earliest day on which a hold ends; empty if there is none.
+    """
+
+    n_restricted: int
+    n_held: int
+    first_end: str
+
+
+def read_status(connection: Connection) -> AsideStatus:
+    """Return how many people have rows sealed apart."""
+    people: dict[str, set[int]] = {place: set() for place in APART}
+    ends = []
+    asked = select(rows.c.place, rows.c.subject, rows.c.until)
+    for line in connection.execute(asked.where(rows.c.place.in_(APART))):
+        people[line.place].add(line.subject)
+        if line.until:
+            ends.append(line.until)
+    return AsideStatus(
+        len(people[RESTRICTED]), len(people[HELD]), min(ends, default="")
+    )
+
+
+def read_tags_apart(connection: Connection) -> set[str]:
+    """Return the tags of all people whose rows are set aside."""
+    people = select(subjects.c.tag).join(rows, rows.c.subject == subjects.c.id)
+    return {*connection.scalars(people.where(rows.c.place.in_(APART)))}
+
+
+def count_fits(connection: Connection, wanted: Sequence[str]) -> dict[str, int]:
+    """Return how often each of these models was fitted; none if it is not there."""
+    found = connection.execute(_FITS, {"names": wanted})
+    return {name: fits for name, fits in found}
 
 
 def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
@@ -368,7 +487,6 @@ def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
 
 
 def _read_ids(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
-    """Return the ids of those tags that exist."""
     known: dict[str, int] = {}
     for chunk in chunks(tags):
         lines = connection.execute(_KNOWN, {"tags": chunk})
@@ -376,42 +494,7 @@ def _read_ids(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
     return known
 
 
-def read_pages(
-    connection: Connection,
-    model: str,
-    *,
-    found: Sequence[SealedRows],
-    page_keys: PageKeys,
-) -> Pages:
-    """Return the pages that hold these people's keys, unsealed."""
-    wanted = sorted({one.page for one in found})
-    opened = {}
-    for chunk in chunks(wanted):
-        asked = {"model": model, "wanted": chunk}
-        for page, sealed in connection.execute(_PAGES, asked):
-            key = page_keys[page].tobytes()
-            opened[page] = unseal(sealed, key, place=f"page {page} of {model}")
-    if len(opened) < len(wanted):
-        raise StoreFailed(
-            f"the database lacks pages of keys of model {model!r}; put it back from a "
-            "backup and run expunge restore"
-        )
-    return opened
-
-
 def delete_unused_tags(connection: Connection, numbers: Sequence[int]) -> None:
     """Delete those of these tags under which no rows are left."""
     for chunk in chunks(numbers):
         connection.execute(_DROP, {"numbers": chunk})
-
-
-def _seal_page(keys: bytes, key: bytes, *, model: str, page: int) -> bytes:
-    return seal(keys, key, place=f"page {page} of {model}")
-
-
-def _key_at(keys: bytes, slot: int) -> bytes:
-    return keys[slot * KEY_BYTES : (slot + 1) * KEY_BYTES]
-
-
-def _seal_name(model: str, page: int, *, slot: int) -> str:
-    return f"rows {slot} on page {page} of {model}"

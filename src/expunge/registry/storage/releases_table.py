@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Releases: models, which checkpoint of theirs is current, and what was released.
 
-A checkpoint is replaced by the next one and only by that: a process that worked on
-another generation has been overtaken, and is refused.
+A checkpoint is replaced by one that was made from it: a process that worked on another
+has been overtaken, and is refused. No two have the same key, so its number tells.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +26,12 @@ from ...exceptions import Busy, InvalidInput, ScheduleExhausted, StoreFailed
 from ...ledger import ModelRegistered, ReleaseMade, ReleaseWithdrawn
 from ...rights.identifiers import ID
 from .engine import write_exactly
+from .keystore import mark_dead
 from .people_table import chunks
-from .tables import models, releases, shipments
+from .tables import models, releases, shipments, shred
 
 HASH_BYTES = 32
-_CHECKPOINTS = select(models.c.name, models.c.checkpoint)
+_KEYS = select(models.c.name, models.c.key)
 _PRESENT = models.c.removed.is_(None)
 _BEFORE = releases.alias("before")
 _IS_NEWEST = (releases.c.model == models.c.name) & (
@@ -88,8 +89,7 @@ class ReleaseStatus:
 def model_names(connection: Connection) -> list[str]:
     """Return the names of all models, except those that were removed."""
     names = select(models.c.name).where(_PRESENT).order_by(models.c.name)
-    # Rows set aside are under names that no model can have.
-    return [name for name in connection.scalars(names) if name[0].isalnum()]
+    return [*connection.scalars(names)]
 
 
 def read_subject_kinds(connection: Connection) -> tuple[str, ...]:
@@ -114,16 +114,9 @@ def read_columns(connection: Connection, name: str) -> str:
     return str(connection.scalar(said) or "")
 
 
-def read_checkpoints(connection: Connection) -> dict[str, str]:
-    """Return the file of each model's checkpoint."""
-    found = read_all_checkpoints(connection)
-    return {name: checkpoint for name, checkpoint in found.items() if checkpoint}
-
-
-def read_all_checkpoints(connection: Connection) -> dict[str, str]:
-    """Return the file of each model's checkpoint, empty for a removed model."""
-    found = connection.execute(_CHECKPOINTS)
-    return {name: checkpoint for name, checkpoint in found}
+def read_keys(connection: Connection) -> dict[str, int]:
+    """Return the number of the key of each model's checkpoint; 0 if it has none."""
+    return {name: key for name, key in connection.execute(_KEYS)}
 
 
 def read_newest(connection: Connection, name: str) -> Row[Any]:
@@ -185,24 +178,24 @@ def insert_absent_model(connection: Connection, name: str, *, created: int) -> N
     """Write a model of which nothing is left, unless there is one of that name."""
     there = select(models.c.name).where(models.c.name == name)
     if connection.execute(there).first() is None:
-        nothing = {"number": 0, "generation": 0, "checkpoint": ""}
+        nothing = {"number": 0, "key": 0}
         insert_model(connection, {"name": name, "created": created, **nothing})
 
 
 _ADVANCE = update(models).where(
-    models.c.name == bindparam("of"), models.c.generation == bindparam("before")
+    models.c.name == bindparam("of"), models.c.key == bindparam("before")
 )
 
 
 def advance_model(
-    connection: Connection, name: str, *, generation: int, after: Mapping[str, Any]
+    connection: Connection, name: str, *, before: int, after: Mapping[str, Any]
 ) -> None:
-    """Let the checkpoint after this generation count, with the release that it has.
+    """Let the checkpoint after the one of this key count, with the release it has.
 
-    ``after`` holds ``checkpoint`` and ``number``. Raises Busy if another process was
-    faster.
+    ``after`` holds ``key`` and ``number``. Raises Busy if another process was faster.
     """
-    moved = {"of": name, "before": generation, "generation": generation + 1, **after}
+    mark_dead(connection, [before])
+    moved = {"of": name, "before": before, **after}
     refusal = model_changed_error(name)
     write_exactly(connection, _ADVANCE, rows=[moved], n=1, refusal=refusal)
 
@@ -320,14 +313,11 @@ def read_all_certificates(connection: Connection) -> Iterator[tuple[str, str]]:
     yield from ((text, digest) for text, digest in connection.execute(query))
 
 
-def retire_model(
-    connection: Connection, name: str, *, after: Mapping[str, Any], time: int
-) -> None:
-    """Leave a model without a release, with an empty checkpoint."""
+def retire_model(connection: Connection, name: str, *, number: int, time: int) -> None:
+    """Leave a model without a release, and without a checkpoint."""
+    mark_dead(connection, [read_keys(connection)[name]])
     connection.execute(
-        update(models)
-        .where(models.c.name == name)
-        .values(generation=models.c.generation + 1, **after)
+        update(models).where(models.c.name == name).values(key=0, number=number)
     )
     connection.execute(
         update(releases)
@@ -345,9 +335,15 @@ def is_removed(connection: Connection, name: str) -> bool:
 def mark_removed(connection: Connection, name: str, *, time: int) -> None:
     """Leave of a model only the certificates of its releases, unless that was done."""
     connection.execute(
+        insert(shred).from_select(
+            ["number"],
+            select(models.c.key).where(models.c.name == name, models.c.key > 0),
+        )
+    )
+    connection.execute(
         update(models)
         .where(models.c.name == name, _PRESENT)
-        .values(checkpoint="", generation=models.c.generation + 1, removed=time)
+        .values(key=0, removed=time)
     )
     connection.execute(_SUPERSEDE, {"of": name, "time": time})
 

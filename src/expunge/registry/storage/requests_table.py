@@ -32,11 +32,17 @@ from ...ledger.documents import midnight
 from ...rights.standing import Outcome
 from . import deliveries_table
 from .engine import analyse, write_exactly
-from .people_table import CHUNK, chunks
+from .keystore import count_made
+from .people_table import (
+    CHUNK,
+    chunks,
+    delete_waiting,
+    insert_waiting,
+    read_waiting,
+)
 from .tables import (
     aliases,
     request_near,
-    request_rows,
     request_tags,
     requests,
     subjects,
@@ -116,12 +122,6 @@ _IS_NEAR_MISS = exists().where(
 _NEAR_MISSES = select(requests.c.id).where(
     requests.c.id.in_(bindparam("ids", expanding=True)),
     (requests.c.near == 1) | _IS_NEAR_MISS,
-)
-_TAKEN = delete(request_rows).where(
-    request_rows.c.request.in_(bindparam("ids", expanding=True))
-)
-_NEW_ROWS = select(request_rows).where(
-    request_rows.c.request.in_(bindparam("ids", expanding=True))
 )
 # On PostgreSQL nobody can cancel them until the transaction ends, on SQLite anyway.
 _KEEP_WAITING = (
@@ -458,31 +458,30 @@ def _delete_named(connection: Connection, ids: Sequence[str]) -> None:
     for chunk in chunks(ids):
         connection.execute(_ANSWERED, {"ids": chunk})
         connection.execute(_CLEARED, {"ids": chunk})
-        connection.execute(_TAKEN, {"ids": chunk})
+    delete_waiting(connection, ids)
 
 
 def write_new_rows(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
     """Write sealed new rows, in place of what their requests brought before.
 
-    Each has ``request``, ``model`` and ``sealed``. Those of a request that was
-    cancelled meanwhile are left out.
+    Each is as ``insert_waiting`` takes it. Those of a request that was cancelled
+    meanwhile are left out, and those that are there, or were replaced since.
     """
     waiting: set[str] = set()
     for chunk in chunks(sorted({line["request"] for line in lines})):
         waiting |= {*connection.scalars(_KEEP_WAITING, {"ids": chunk})}
-        connection.execute(_TAKEN, {"ids": chunk})
-    kept = [{**line} for line in lines if line["request"] in waiting]
-    if kept:
-        connection.execute(insert(request_rows), kept)
-
-
-def read_new_rows(connection: Connection, ids: Sequence[str]) -> list[Row[Any]]:
-    """Return the sealed new rows that requests bring."""
-    return [
+    there: dict[str, int] = {}
+    for row in read_waiting(connection, sorted(waiting)):
+        there[row.request] = max(row.key, there.get(row.request, 0))
+    # Keys that are made later have higher numbers.
+    new = [
         line
-        for chunk in chunks(ids)
-        for line in connection.execute(_NEW_ROWS, {"ids": chunk})
+        for line in lines
+        if line["request"] in waiting and line["key"] > there.get(line["request"], 0)
     ]
+    delete_waiting(connection, sorted({line["request"] for line in new}))
+    insert_waiting(connection, new)
+    count_made(connection, [line["key"] for line in new])
 
 
 _EXTEND = _ONE.values(

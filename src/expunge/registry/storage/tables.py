@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables: what a registry keeps, in one schema for SQLite and PostgreSQL.
 
-No table holds a person's name, only a keyed tag. Rows, the keys of rows, private state
-and the ids that aliases lead to are sealed before they come here. The parameters of a
+No table holds a person's name, only a keyed tag. Rows and the ids that aliases lead to
+are sealed before they come here, and the number of its key lies beside whatever may
+have to be erased (``keystore``). The parameters of a
 superseded release are erased and its certificate stays. Entries of the ledger are never
 changed.
 
 The table ``metadata`` holds single values by name. One of them is the version of the
-tables: a store of another version is refused.
+tables: a store of another version is refused. Two tell how many keys were made, and how
+often some were destroyed.
 """
 
 from sqlalchemy import (
@@ -35,8 +37,9 @@ from ...exceptions import (
 )
 from .engine import Store
 
-VERSION = "1"
+VERSION = "2"
 SCHEMA = "schema"
+MADE, SHREDDED = "keys made", "keys shredded"
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_name)s",
     "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -50,10 +53,9 @@ models = Table(
     schema,
     Column("name", Text, primary_key=True),
     Column("created", BigInteger, nullable=False),
-    # Of the newest release, and of the checkpoint behind it, with the file it is in.
+    # Of the newest release, and of the key of the checkpoint behind it; 0: none.
     Column("number", Integer, nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("checkpoint", Text, nullable=False),
+    Column("key", Integer, nullable=False),
     # When it was removed, if it was.
     Column("removed", BigInteger),
     # How often it was fitted.
@@ -75,27 +77,37 @@ subjects = Table(
     Index(None, "near"),
 )
 
+# Rows of people, and where they are.
 rows = Table(
     "rows",
     schema,
-    Column("model", Text, primary_key=True),
-    Column("subject", Integer, primary_key=True),
-    # Where the key of these rows lies.
-    Column("page", Integer, nullable=False),
-    Column("slot", Integer, nullable=False),
+    # The number of the key that seals them: what has one key is one line.
+    Column("key", Integer, primary_key=True, autoincrement=False),
+    Column("model", Text, nullable=False),
+    # Whose they are; nobody's yet if they wait for their request.
+    Column("subject", Integer),
+    # "in use", "restricted" or "held"; or "waiting", if a request brings them.
+    Column("place", Text, nullable=False),
+    # Which fit of the model they belong to: later fits have other rows.
+    Column("fit", Integer, nullable=False),
+    # The request that set them aside, or brings them, why, and until which day; empty
+    # without an end.
+    Column("request", Text, nullable=False, server_default=""),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("until", Text, nullable=False, server_default=""),
     Column("sealed", LargeBinary, nullable=False),
     ForeignKeyConstraint(["model"], ["models.name"]),
     ForeignKeyConstraint(["subject"], ["subjects.id"]),
     Index(None, "subject"),
+    Index(None, "model", "place"),
+    Index(None, "place", "until"),
 )
 
-pages = Table(
-    "pages",
+# Keys to destroy: what they sealed is deleted.
+shred = Table(
+    "shred",
     schema,
-    Column("model", Text, primary_key=True),
-    Column("page", Integer, primary_key=True),
-    Column("sealed", LargeBinary, nullable=False),
-    ForeignKeyConstraint(["model"], ["models.name"]),
+    Column("number", Integer, primary_key=True, autoincrement=False),
 )
 
 aliases = Table(
@@ -170,16 +182,6 @@ request_near = Table(
     ForeignKeyConstraint(["request"], ["requests.id"]),
 )
 
-# New rows that wait for their request, sealed under a key of its own in the vault.
-request_rows = Table(
-    "request_rows",
-    schema,
-    Column("request", Text, primary_key=True),
-    Column("model", Text, primary_key=True),
-    Column("sealed", LargeBinary, nullable=False),
-    ForeignKeyConstraint(["request"], ["requests.id"]),
-)
-
 # Who may call a service: sessions in a browser are tokens too.
 tokens = Table(
     "tokens",
@@ -205,23 +207,6 @@ trail = Table(
     Column("action", Text, nullable=False),
     Column("target", Text, nullable=False),
     Column("hash", Text, nullable=False),
-)
-
-# What is known of rows that no model may use; the rows are in ``rows``.
-set_aside = Table(
-    "set_aside",
-    schema,
-    Column("model", Text, primary_key=True),
-    Column("subject", Integer, primary_key=True),
-    Column("place", Text, nullable=False),
-    # The request that set them aside, why, and until which day; empty without an end.
-    Column("request", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("until", Text, nullable=False),
-    # The release that the model's fit made: later fits have other rows.
-    Column("fit", Integer, nullable=False),
-    ForeignKeyConstraint(["model"], ["models.name"]),
-    ForeignKeyConstraint(["subject"], ["subjects.id"]),
 )
 
 releases = Table(
@@ -318,6 +303,7 @@ def create_tables(store: Store) -> None:
         if not has_tables(connection):
             schema.create_all(connection)
             write_metadata(connection, SCHEMA, value=VERSION)
+            write_metadata(connection, MADE, value=f"{1:020d}")
     require_tables(store)
 
 
@@ -363,6 +349,7 @@ _PUT = text(
     "INSERT INTO metadata (name, value) VALUES (:name, :value) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
+_PUT_LATER = text(f"{_PUT} WHERE metadata.value < excluded.value")
 
 
 def read_metadata(connection: Connection, name: str, *, default: str = "") -> str:
@@ -390,3 +377,8 @@ def overtaken_error() -> Busy:
         "another process took over the work meanwhile; what was accepted is safe, run "
         "the command again"
     )
+
+
+def write_later(connection: Connection, name: str, *, value: str) -> None:
+    """Put a value under a name, unless one that sorts after it is there."""
+    connection.execute(_PUT_LATER, {"name": name, "value": value})
