@@ -36,6 +36,7 @@ from expunge.audit import (
     fit_models,
 )
 from expunge.core.arrays import Index, Vector
+from expunge.core.linalg import Symmetric
 from expunge.core.sums import curvature_rows
 from expunge.promise.budget import Budget
 from expunge.promise.capacity import jackknife_radius, regularity_of
@@ -153,7 +154,7 @@ def half_the_noise(seed: int, n_draws: int, share: float = 0.5) -> Found:
 def rank_one_step(state: State, removed: Rows) -> Vector:
     """Return -P c_U, P the inverse downdated by the removed rows and nothing else."""
     inverse, loss = state.preconditioner, state.objective.loss
-    assert inverse is not None
+    assert isinstance(inverse, Symmetric)
     Z = curvature_rows(loss, removed, theta=state.anchor)
     V = woodbury_rows(inverse, Z, sign=-1.0)
     assert V is not None

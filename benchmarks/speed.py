@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from expunge import L2, Jackknife, Logistic, Newton, Objective, Rows, State, summarise
+from expunge.core.linalg import Symmetric
 from expunge.core.solver import minimise
 from expunge.private_model.model import PrivateModel
 from expunge.promise.budget import Budget
@@ -92,7 +93,7 @@ def jackknife_limit(bench: Bench) -> tuple[Measurement, Section]:
     progress(f"{REQUESTS} Jackknife removals")
     stream = bench.stream(Jackknife(certified=False))
     known = stream.state.preconditioner
-    assert known is not None
+    assert isinstance(known, Symmetric)
     inverse, vector = known.lower[0], bench.summary.sums.gradient
     times = take_turns(
         {

@@ -145,7 +145,7 @@ def brute_force(
         rows, training = split.validation(fold), split.training(fold)
         totals = []
         for place, objective in enumerate(problem.objectives):
-            start = None if before is None else before.states[fold][place].last
+            start = None if before is None else before.models[fold][place].state.last
             theta = minimise(objective, training, start=start).theta
             losses = Logistic().value(rows.y, predict(Logistic(), rows, theta=theta))
             totals.append(float(rows.weight @ losses))
@@ -199,7 +199,7 @@ def compare_with_tuning(problem: Problem) -> Section:
 
 def memory(problem: Problem, tuning: Tuning) -> str:
     """Return what is kept between requests, in units of a d x d matrix."""
-    states = [state for row in tuning.states for state in row]
+    states = [model.state for row in tuning.models for model in row]
     numbers, d = sum(map(state_size, states)), problem.rows.X.shape[1]
     return (
         f"kept beside the rows: {number(numbers / d**2)} matrices of {d} x {d} for "

@@ -24,6 +24,7 @@ from expunge import (
     Rows,
     SquaredHinge,
     learn,
+    summarise,
 )
 from expunge.core import linalg
 from expunge.core.arrays import Matrix, Vector, norm
@@ -40,7 +41,12 @@ from expunge.promise.floor import curvature_floor, quick_floor
 from expunge.promise.radius import Radii, best_radius, third_order_bound
 from expunge.promise.rounding import Rounding
 from expunge.removal import Draft, Mechanism, State, state_size
-from expunge.removal.newton import NewtonCache, gram_product, woodbury_rows
+from expunge.removal.newton import (
+    NewtonCache,
+    gram_product,
+    refresh_preconditioner,
+    woodbury_rows,
+)
 from tests.instances import labelled
 
 D, K = 5, 3
@@ -321,6 +327,20 @@ def flat_state(rng: np.random.Generator, alpha: float, shift: float) -> State:
     return Newton().update(state, rows.take(np.arange(2)))
 
 
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_floor_is_near_the_smallest_eigenvalue(seed: int, dense: bool) -> None:
+    """Whether it stands apart or among others, found by an inverse or by a factor."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 30)) + (100.0 if seed % 2 else 0.0)
+    objective = Objective(Logistic(), L2(), 10.0 ** -(seed % 4 + 1), intercept=True)
+    rows = objective.rows(X, np.sign(rng.normal(size=200)))
+    state = summarise(objective, rows, theta=1e-3 * rng.normal(size=31))
+    least = np.linalg.eigvalsh(state.smooth_hessian().dense())[0]
+    state = refresh_preconditioner(state, dense=dense)
+    assert 0.97 * least <= curvature_floor(Rounding(state)) <= least
+
+
 @pytest.mark.parametrize("alpha", [1e-4, 1e-2, 1.0])
 @pytest.mark.parametrize("shift", [0.0, 0.3, 3.0])
 def test_quick_floor_is_below_the_smallest_eigenvalue(
@@ -371,7 +391,8 @@ def test_memory_is_that_of_the_blocks(loss: Loss, blocks: int) -> None:
     y: Vector = rng.normal(size=(60, 20)) if blocks == 1 else np.arange(60.0) % 20
     objective = Objective(loss, L2(), 0.1)
     state = Newton().init(learn(objective, objective.rows(X, y)))
-    assert state.sums.hessian is not None and state.preconditioner is not None
+    assert state.sums.hessian is not None
+    assert isinstance(state.preconditioner, Symmetric)
     assert (
         state.sums.hessian.n_numbers == state.preconditioner.n_numbers == blocks * 6**2
     )

@@ -35,7 +35,7 @@ from expunge.removal import Draft, State, measure_gradient
 from expunge.removal.state import state_size
 from expunge.selection import tune as tune_module
 from expunge.selection.choice import ErrorInterval, Split, fold_of, folds_of
-from expunge.selection.fold_fits import bound_loss
+from expunge.selection.fold_fits import Held, bound_loss
 from expunge.selection.tune import Tuning, look, retune, tune
 from tests.strangers.poisson import Poisson
 
@@ -255,20 +255,40 @@ def test_last_fold_to_train_on_cannot_be_removed() -> None:
 def test_tuning_stands_when_a_request_is_answered() -> None:
     each = KINDS["logistic"]()
     tuning = each.tuned()
-    before = [[state.last.copy() for state in row] for row in tuning.states]
+    before = [[model.state.last.copy() for model in row] for row in tuning.models]
     first = each.retuned(tuning, np.array([1, 5, 9])).choice
     again = each.retuned(tuning, np.array([1, 5, 9])).choice
     assert [i.value for i in first.intervals] == [i.value for i in again.intervals]
-    for row, thetas in zip(tuning.states, before, strict=True):
-        for state, theta in zip(row, thetas, strict=True):
-            np.testing.assert_array_equal(state.last, theta)
+    for row, thetas in zip(tuning.models, before, strict=True):
+        for model, theta in zip(row, thetas, strict=True):
+            np.testing.assert_array_equal(model.state.last, theta)
+
+
+def test_models_that_train_on_none_of_the_rows_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    each = KINDS["logistic"]()
+    tuning, real = each.tuned(), tune_module._step
+    steps: list[State] = []
+
+    def step(state: State) -> tuple[State, Draft]:
+        steps.append(state)
+        return real(state)
+
+    monkeypatch.setattr(tune_module, "_step", step)
+    first = each.split.bounds[0]
+    found = each.retuned(tuning, np.array([first, first + 1]))
+    assert len(steps) == (FOLDS - 1) * len(ALPHAS)
+    for before, after in zip(tuning.models[0], found.models[0], strict=True):
+        assert after.radius == before.radius
+        assert after.loss.value < before.loss.value
 
 
 def test_one_matrix_a_model_is_kept_between_requests() -> None:
     each = KINDS["logistic"]()
     tuning = each.tuned()
     for found in (tuning, each.retuned(tuning, np.array([4]))):
-        states = [state for row in found.states for state in row]
+        states = [model.state for row in found.models for model in row]
         assert len(states) == FOLDS * len(ALPHAS)
         size = each.split.rows.n_columns
         for state in states:
@@ -307,11 +327,13 @@ def half_a_radius(state: State, draft: Draft, **options: Any) -> Radius:
     return replace(found, value=1e-3 * found.value)
 
 
-def no_slope(state: State, draft: Draft, *, radius: float, held: Rows) -> ErrorInterval:
+def no_slope(
+    state: State, draft: Draft, *, radius: float, held: Held, **options: Any
+) -> ErrorInterval:
     """Return the interval if the loss were flat at the answer."""
-    found = bound_loss(state, draft, radius=radius, held=held)
+    found = bound_loss(state, draft, radius=radius, held=held, **options)
     second = 0.5 * state.objective.loss.curvature_bound * radius**2
-    width = second * float(held.weight @ held.norms() ** 2)
+    width = second * float(held.rows.weight @ held.norms**2)
     return replace(found, low=found.value - width, high=found.value + width)
 
 
@@ -344,14 +366,14 @@ def test_interval_holds_the_loss_of_all_models_within_the_radius(kind: str) -> N
     """At its ends too: with the gradient, against it, and with it alone."""
     each, rng = KINDS[kind](), np.random.default_rng(0)
     loss = each.objectives[0].loss
-    state = each.tuned().states[0][2]
+    state = each.tuned().models[0][2].state
     held = each.split.validation(0)
     theta = state.last + rng.normal(size=state.last.size)
     draft = Draft(theta, np.zeros_like(theta))
     value, slope = loss_gradient(loss, held, theta=theta)
     ways = [slope, -slope, *rng.normal(size=(20, theta.size))]
     for radius in (1e-9, 1e-4, 1e-1, 3.0):
-        found = bound_loss(state, draft, radius=radius, held=held)
+        found = bound_loss(state, draft, radius=radius, held=Held.of(held))
         assert found.low <= found.value <= found.high
         assert found.value == pytest.approx(value)
         for way in ways:
@@ -359,7 +381,7 @@ def test_interval_holds_the_loss_of_all_models_within_the_radius(kind: str) -> N
             there = loss_gradient(loss, held, theta=theta + step)[0]
             assert found.low - 1e-12 <= there <= found.high + 1e-12
     steep = np.linalg.norm(slope)
-    small = bound_loss(state, draft, radius=1e-9, held=held)
+    small = bound_loss(state, draft, radius=1e-9, held=Held.of(held))
     assert small.high - small.low <= 2.1e-9 * steep + 1e-9
 
 
@@ -368,12 +390,13 @@ def test_loss_of_zero_slope_may_still_rise() -> None:
     rng = np.random.default_rng(1)
     objective = Objective(HalfSquared(), L2(), 1e-12)
     rows = objective.rows(rng.normal(size=(30, 3)), rng.normal(size=30))
-    state = tune((objective,), Split(rows, np.array([0, 15, 30]))).states[0][0]
+    state = tune((objective,), Split(rows, np.array([0, 15, 30]))).models[0][0].state
     held = rows.take(slice(0, 15))
     theta = np.asarray(
         np.linalg.lstsq(held.dense(), held.y, rcond=None)[0], dtype=np.float64
     )
-    found = bound_loss(state, Draft(theta, np.zeros(3)), radius=0.1, held=held)
+    draft = Draft(theta, np.zeros(3))
+    found = bound_loss(state, draft, radius=0.1, held=Held.of(held))
     longest = np.linalg.svd(held.dense())[2][0]
     there = loss_gradient(HalfSquared(), held, theta=theta + 0.1 * longest)[0]
     assert found.value < there <= found.high
@@ -383,8 +406,8 @@ def test_look_adds_up_all_folds_but_the_own() -> None:
     each = KINDS["logistic, L1"]()
     tuning, rng = each.tuned(), np.random.default_rng(0)
     stepped = {}
-    for fold, row in enumerate(tuning.states):
-        for place, state in enumerate(row):
+    for fold, row in enumerate(tuning.models):
+        for place, state in enumerate(model.state for model in row):
             theta = state.last + 0.1 * rng.normal(size=state.last.size)
             stepped[fold, place] = state, Draft(theta, rng.normal(size=theta.size))
     for (fold, _), model in look(stepped, each.split).items():

@@ -333,6 +333,17 @@ class Cholesky:
         return Symmetric(stack, self.outputs)
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Inverse:
+    """The inverse of a factored matrix, by solving: it costs a third of a dense one."""
+
+    factor: Cholesky
+
+    def __matmul__(self, b: Vector) -> Vector:
+        """Return the product with a vector."""
+        return self.factor.solve(b)
+
+
 def weighted_sum(terms: Sequence[tuple[float, Symmetric]]) -> Symmetric:
     """Return the sum of factors times matrices of one size, in memory of its own."""
     parts = [(factor, matrix.lower) for factor, matrix in terms]

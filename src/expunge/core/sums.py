@@ -189,7 +189,7 @@ def slopes_at_each(loss: Loss, rows: RowSource, *, thetas: Matrix) -> Matrix:
     """
 
     def term(block: Rows) -> tuple[Matrix]:
-        etas = _predict_each(loss, block, thetas=thetas)
+        etas = predict_each(loss, block, thetas=thetas)
         labels = namespace(block.y).concat([block.y] * len(etas))
         slopes = loss.slope(labels, _join(etas)).reshape(etas.shape)
         return (_lift_each(block, slopes),)
@@ -388,7 +388,7 @@ def largest_moves(loss: Loss, rows: RowSource, *, steps: Matrix) -> Vector:
     """
 
     def term(block: Rows) -> tuple[Largest]:
-        etas = _predict_each(loss, block, thetas=steps)
+        etas = predict_each(loss, block, thetas=steps)
         one_output = loss.outputs == 1
         norms = (
             abs(etas) if one_output else row_norms(_join(etas)).reshape(len(steps), -1)
@@ -466,7 +466,7 @@ def curvature_columns(loss: Loss, y: Vector, eta: Vector) -> Matrix:
     return diagonal[:, :1] if loss.equal_curvature else diagonal
 
 
-def _predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
+def predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
     """Return the predictors at each theta, (a, n) or (a, n, k)."""
     a, k, xp = len(thetas), loss.outputs, namespace(rows.X)
     thetas = beside(rows.X, thetas)

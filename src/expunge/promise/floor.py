@@ -61,7 +61,9 @@ from ..removal import State
 from .rounding import Rounding
 
 # Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
-SHARES = (0.98, 0.9, *(0.5**k for k in range(1, 40)))
+SHARES = (0.995, 0.98, 0.9, *(0.5**k for k in range(1, 40)))
+LANCZOS = 21  # steps at most
+NEAR = 5e-3  # how far the value may be from an eigenvalue, relatively: it is nearer
 # Of e, what pays for the rounding of a mean row: (a + h)^2 >= (1 - t) a^2 - h^2 / t.
 SHARE = 1e-6
 
@@ -175,7 +177,7 @@ def curvature_floor(rounding: Rounding) -> float:
         if not shift > error:
             break
         try:
-            H.add_diagonal(np.full(H.size, -shift)).cholesky()
+            H.add_diagonal(np.full(H.size, -shift)).cholesky(overwrite=True)
         except NotPositiveDefinite:
             continue
         # Of P, by which H_U holds the quadratic, rounding may be a share.
@@ -185,7 +187,11 @@ def curvature_floor(rounding: Rounding) -> float:
 
 
 def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
-    """Return a guess at the smallest eigenvalue of H_U; nothing rests on it."""
+    """Return a guess at the smallest eigenvalue of H_U; nothing rests on it.
+
+    From above, by Lanczos steps with the inverse (Golub and Van Loan, *Matrix
+    Computations*, chapter 10).
+    """
     solve: Callable[[Vector], Vector]
     known = state.preconditioner
     if known is None:
@@ -195,12 +201,26 @@ def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
             return 0.0
     else:
         solve = known.__matmul__
-    v = np.ones(H.size)
-    for _ in range(20):
-        v = solve(v)
-        v /= norm(v) or 1.0
-    inverse = float(v @ solve(v))
-    return 1.0 / inverse if inverse > 0.0 else 0.0
+    v, before = np.ones(H.size) / sqrt(H.size), np.zeros(H.size)
+    beta = largest = 0.0
+    alphas, betas = np.zeros(LANCZOS), np.zeros(LANCZOS)
+    for n in range(LANCZOS):
+        w = solve(v) - beta * before
+        alphas[n] = v @ w
+        w -= alphas[n] * v
+        before, beta = v, norm(w)
+        betas[n] = beta
+        if not beta < inf:
+            return 0.0
+        if n % 3 == 2 or not beta > 0.0:
+            with catch_lapack_errors():
+                off = np.diag(betas[:n], -1)
+                values, vectors = np.linalg.eigh(np.diag(alphas[: n + 1]) + off)
+            largest = float(values[-1])
+            if not beta * abs(vectors[-1, -1]) > NEAR * largest:
+                break
+        v = w / beta
+    return 1.0 / largest if largest > 0.0 else 0.0
 
 
 def quick_floor(rounding: Rounding) -> float:

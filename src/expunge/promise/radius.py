@@ -153,7 +153,7 @@ class Radii(Private):
 
     def residual(self) -> float:
         """Return |r| / mu_U from the gradient that the draft's mechanism measured."""
-        if self.draft.measured is None:
+        if self.draft.measured is None or self.modulus == 0.0:
             return inf
         rounding = self.rounding.gradient(self.draft, step=self.length)
         return _over(norm(self.draft.measured) + rounding, self.modulus)

@@ -21,6 +21,7 @@ from ..core.feature_map import FeatureMap
 from ..core.linalg import (
     NOT_IN_TRAINING_DATA,
     CgSolution,
+    Inverse,
     Operator,
     Symmetric,
     conjugate_gradients,
@@ -57,21 +58,22 @@ class NewtonCache(Cache):
     """An updated inverse of H_U, and about the residual of the last answer.
 
     ``inverse`` is None where a kink asks for a prox, which needs no preconditioner, and
-    ``last_residual`` where nobody knows. Both only say where to go.
+    ``last_residual`` where nobody knows. Both only say where to go. Updates call for a
+    dense one.
     """
 
-    inverse: Symmetric | None = None
+    inverse: Symmetric | Inverse | None = None
     last_residual: Vector | None = None
 
     @property
-    def preconditioner(self) -> Symmetric | None:
+    def preconditioner(self) -> Symmetric | Inverse | None:
         """About the inverse of H_U."""
         return self.inverse
 
     def mapped(self, features: FeatureMap) -> "NewtonCache":
         """Return S P S', and no residual: it was another model's."""
-        if self.inverse is None:
-            return self
+        if not isinstance(self.inverse, Symmetric):
+            return NewtonCache()
         return NewtonCache(features.map_inverse(self.inverse))
 
 
@@ -105,9 +107,12 @@ class Newton(Mechanism):
         combine = state.sums.minus if leaving else state.sums.plus
         if cache.inverse is None:  # a kink: the prox needs no preconditioner
             return state.replace(sums=combine(change, overwrite=overwrite))
+        inverse = cache.inverse
         Z = None if change.few is None else change.few.hessian
-        V = None if Z is None else woodbury_rows(cache.inverse, Z, sign=sign)
-        if Z is None or V is None:
+        V = None
+        if Z is not None and isinstance(inverse, Symmetric):
+            V = woodbury_rows(inverse, Z, sign=sign)
+        if Z is None or V is None or not isinstance(inverse, Symmetric):
             # A fresh factor may not exist: the old state stays whole until then.
             return refresh_preconditioner(state.replace(sums=combine(change)))
         last_residual = cache.last_residual
@@ -121,7 +126,7 @@ class Newton(Mechanism):
                     state.last, scale=sign * change.weight
                 )
         sums = combine(change, overwrite=overwrite)
-        inverse = cache.inverse.update(-sign, V, overwrite=overwrite)
+        inverse = inverse.update(-sign, V, overwrite=overwrite)
         return state.replace(sums=sums, cache=NewtonCache(inverse, last_residual))
 
     def step(
@@ -153,10 +158,17 @@ def newton_cache(state: State) -> NewtonCache:
     return state.cache
 
 
-def refresh_preconditioner(state: State) -> State:
-    """Return the state with a new preconditioner, the inverse of H_U."""
+def refresh_preconditioner(state: State, *, dense: bool = True) -> State:
+    """Return the state with a new preconditioner, the inverse of H_U.
+
+    ``dense`` if it is to be updated, or multiplied more often than there are columns.
+    """
     try:
-        inverse = invert(state.smooth_hessian())
+        inverse: Symmetric | Inverse
+        if dense:
+            inverse = invert(state.smooth_hessian())
+        else:
+            inverse = Inverse(state.smooth_hessian().cholesky(overwrite=True))
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(NOT_IN_TRAINING_DATA) from error
     return state.replace(cache=NewtonCache(inverse))

@@ -32,7 +32,7 @@ import numpy as np
 
 from ..core.arrays import Vector, norm
 from ..core.feature_map import FeatureMap
-from ..core.linalg import NOT_IN_TRAINING_DATA, Symmetric
+from ..core.linalg import NOT_IN_TRAINING_DATA, Inverse, Symmetric
 from ..core.objective import Objective, add_quadratic
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource, block_sums
@@ -52,7 +52,7 @@ class Cache(Private):
     """What a mechanism keeps beside the sums; no bound may rest on it."""
 
     @property
-    def preconditioner(self) -> Symmetric | None:
+    def preconditioner(self) -> Symmetric | Inverse | None:
         """About the inverse of H_U, if it is at hand."""
         return None
 
@@ -115,7 +115,7 @@ class State(Private):
         return self.sums.sizes
 
     @property
-    def preconditioner(self) -> Symmetric | None:
+    def preconditioner(self) -> Symmetric | Inverse | None:
         """About the inverse of H_U, if the mechanism has it at hand."""
         return None if self.cache is None else self.cache.preconditioner
 

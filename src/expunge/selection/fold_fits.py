@@ -20,11 +20,11 @@ wide for matrices has no sums that rows could be subtracted from.
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from math import inf, isfinite, sqrt
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,19 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
+class Held(NamedTuple):
+    """The rows of a fold, by which models are judged, and how long they are."""
+
+    rows: Rows
+    norms: Vector
+
+    @classmethod
+    def of(cls, rows: Rows) -> "Held":
+        """Return these rows, measured."""
+        return cls(rows, rows.norms())
+
+
+@stored
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FoldModel(Private):
     """One candidate's model on what one fold trains on.
@@ -75,6 +88,16 @@ class FoldModel(Private):
     radius: float
     loss: ErrorInterval
     solved: bool = False
+
+    def judged_on(self, held: Held) -> "FoldModel":
+        """Return the model with the loss that it has on these rows."""
+        loss = bound_loss(self.state, self.draft, radius=self.radius, held=held)
+        return replace(self, loss=loss)
+
+    def kept(self) -> "FoldModel":
+        """Return what a request needs of the model: one matrix."""
+        draft = replace(self.draft, residual=None, moved=None)
+        return replace(self, state=self.state.replace(cache=None), draft=draft)
 
 
 @stored
@@ -198,11 +221,12 @@ def fit_fold(
     if len(held):
         held = in_memory(encoding.unweighted.encode(held, objectives[0]))
     models: list[FoldModel] = []
+    measured = Held.of(held)
     for objective in objectives:
         start = models[-1].draft.theta if models else None
         try:
             model = fit_model(
-                objective, training, held=held, mechanism=mechanism, start=start
+                objective, training, held=measured, mechanism=mechanism, start=start
             )
         except NotConverged as error:
             raise NotConverged(
@@ -218,7 +242,7 @@ def fit_model(
     objective: Objective,
     rows: Rows,
     *,
-    held: Rows,
+    held: Held,
     mechanism: Mechanism | None,
     start: Vector | None,
 ) -> FoldModel:
@@ -232,14 +256,24 @@ def fit_model(
 
 
 def bound_loss(
-    state: State, draft: Draft, *, radius: float, held: Rows
+    state: State,
+    draft: Draft,
+    *,
+    radius: float,
+    held: Held,
+    eta: Vector | None = None,
 ) -> ErrorInterval:
-    """Return bounds on the sum of losses that the exact minimiser has on these rows."""
-    if not held.total_weight > 0.0:  # nobody is left in this fold
+    """Return bounds on the sum of losses that the exact minimiser has on these rows.
+
+    ``eta`` are the rows' predictors, if they are known.
+    """
+    rows, norms = held
+    total = rows.total_weight
+    if not total > 0.0:  # nobody is left in this fold
         return ErrorInterval(0.0, 0.0, 0.0)
     loss, theta, r = state.objective.loss, draft.theta, radius
-    y, weight, norms = held.y, held.weight, held.norms()
-    eta = predict(loss, held, theta=theta)
+    y, weight = rows.y, rows.weight
+    eta = predict(loss, rows, theta=theta) if eta is None else eta
     each, slopes = loss.value(y, eta), loss.slope(y, eta)
     value, steepness = float(weight @ each), row_squares(slopes.reshape(len(y), -1))
     if not (isfinite(r) and isfinite(value) and np.isfinite(steepness).all()):
@@ -257,24 +291,24 @@ def bound_loss(
             hessian=float(weight @ (traces * norms**2)),
             moment=inf,
             gram=square,
-            weight=held.total_weight,
+            weight=total,
         ),
     )
     # Predictors are off by |x| times this, each in its own direction: nothing cancels.
     off = Rounding(state).predictor(theta)
-    ulps = 2.0 * UNIT_ROUNDOFF * (len(held) + theta.size + 16)
-    hidden = UNDERFLOW * (len(held) + held.total_weight)
+    ulps = 2.0 * UNIT_ROUNDOFF * (len(rows) + theta.size + 16)
+    hidden = UNDERFLOW * (len(rows) + total)
     steep = sqrt(float(weight @ steepness) + hidden) * sqrt(square) * SAFETY
     steep += shift.slopes(off)
     rounding = ulps * float(weight @ np.abs(each)) + steep * off + hidden
     if not loss.independent:  # a logarithm of a sum is exact to a share of one
-        rounding += ulps * held.total_weight
+        rounding += ulps * total
     if not shift.is_bounded:  # terms that nearly cancel
         nu = loss.self_concordance
         terms = np.sqrt(steepness) + (2.0 / nu * traces if nu else 0.0)
         far = 1.0 + row_norms(eta.reshape(len(y), -1))
         rounding += 8.0 * UNIT_ROUNDOFF * float(weight @ (terms * far)) * SAFETY
-    slope = norm(lift_slopes(held, slopes)) + ulps * steep + shift.slopes(off)
+    slope = norm(lift_slopes(rows, slopes)) + ulps * steep + shift.slopes(off)
     slope += 8.0 * UNIT_ROUNDOFF * shift.cancelling(off)
     steepest = inf
     if isfinite(loss.slope_bound):

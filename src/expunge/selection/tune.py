@@ -31,7 +31,7 @@ import numpy as np
 from ..core.arrays import Index, Vector, norm
 from ..core.objective import Objective
 from ..core.rows import Rows
-from ..core.sums import largest_moves, slopes_at_each
+from ..core.sums import largest_moves, predict_each, slopes_at_each
 from ..core.values import Private, stored
 from ..engines import Workers
 from ..exceptions import CannotRemove, InvalidInput
@@ -47,6 +47,7 @@ from .choice import Choice, Split, choose, pool_intervals
 from .fold_fits import (
     FoldModel,
     FoldRunner,
+    Held,
     bound_loss,
     fit_fold,
     fit_model,
@@ -80,25 +81,24 @@ class Tuning(Private):
 
     Attributes
     ----------
-    states
-        For each fold the state of each candidate on what the fold trains on, with its
-        last answer: one matrix each.
+    models
+        For each fold each candidate on what the fold trains on: one matrix each.
     choice
         The chosen candidate, and what proves it.
     """
 
-    states: tuple[tuple[State, ...], ...]
+    models: tuple[tuple[FoldModel, ...], ...]
     choice: Choice
 
     @property
     def objectives(self) -> list[Objective]:
         """The candidates, in order of preference."""
-        return [state.objective for state in self.states[0]]
+        return [model.state.objective for model in self.models[0]]
 
     @property
     def start(self) -> Vector | None:
         """Where the chosen candidate's fit to all rows starts: amid its folds'."""
-        answers = [states[self.choice.chosen].last for states in self.states]
+        answers = [models[self.choice.chosen].state.last for models in self.models]
         point: Vector = np.mean(answers, axis=0)
         return point
 
@@ -152,12 +152,17 @@ def retune(tuning: Tuning, split: Split, *, gone: Index) -> Tuning:
     require_training(after, CannotRemove)
     removed, folds = split.rows.take(gone), split.folds_at(gone)
     with suppress(*REFUSALS):
-        stepped = {}
-        for fold, states in enumerate(tuning.states):
+        stepped, models = {}, {}
+        for fold, before in enumerate(tuning.models):
             leaving = removed.take(folds != fold)
-            for candidate, state in enumerate(states):
-                stepped[fold, candidate] = _step(_subtract(state, leaving))
-        updated = _settle(look(stepped, after), after)
+            for candidate, model in enumerate(before):
+                key = fold, candidate
+                if len(leaving):
+                    stepped[key] = _step(_subtract(model.state, leaving))
+                else:  # it trains on none of them, and is judged by fewer rows
+                    held = Held.of(after.validation(fold))
+                    models[key] = model.judged_on(held)
+        updated = _settle(models | look(stepped, after), after)
         if updated.choice.certified:
             return updated
     return tune(tuning.objectives, after)
@@ -165,8 +170,6 @@ def retune(tuning: Tuning, split: Split, *, gone: Index) -> Tuning:
 
 def _subtract(state: State, leaving: Rows) -> State:
     """Return the state without rows, none of which may be of its own fold."""
-    if not len(leaving):
-        return state
     change = state.sums.over(leaving, leaving=True)
     require_rest(state, change)
     return state.replace(sums=state.sums - change)
@@ -174,7 +177,7 @@ def _subtract(state: State, leaving: Rows) -> State:
 
 def _step(state: State) -> tuple[State, Draft]:
     """Return the Newton step from the anchor."""
-    return NEWTON.step(refresh_preconditioner(state))
+    return NEWTON.step(refresh_preconditioner(state, dense=False))
 
 
 def look(
@@ -194,7 +197,14 @@ def look(
     far = moves > SMALL_MOVE
     moves[far] = 0.0
     slopes = np.zeros_like(thetas)
+    held: list[Held] = []
+    etas: dict[int, Vector] = {}  # of the rows by which each is judged
     for fold, rows in enumerate(split.by_fold()):
+        held.append(Held.of(rows))
+        own = np.flatnonzero(folds == fold)
+        if len(own):
+            own_etas = predict_each(loss, rows, thetas=thetas[own])
+            etas |= dict(zip(own.tolist(), own_etas, strict=True))
         # Summed over the other folds, never by subtraction, where terms would cancel.
         others = folds != fold
         if others.any():
@@ -215,8 +225,9 @@ def look(
         sums = state.sums.replace(roundings=state.sums.roundings + split.n_folds)
         judged = state.replace(sums=sums)
         radius = best_radius(judged, draft, remaining=split.rows).value
-        held = split.validation(key[0])
-        interval = bound_loss(state, draft, radius=radius, held=held)
+        interval = bound_loss(
+            state, draft, radius=radius, held=held[key[0]], eta=etas[which]
+        )
         models[key] = FoldModel(state, draft, radius, interval)
     return models
 
@@ -240,9 +251,8 @@ def _settle(models: dict[FoldCandidate, FoldModel], split: Split) -> Tuning:
             break
         models = models | _refine(left, split, hurry=n_rounds >= ROUNDS)
         n_rounds += 1
-    kept = [[models[fold, each].state for each in candidates] for fold in folds]
-    states = tuple(tuple(state.replace(cache=None) for state in each) for each in kept)
-    return Tuning(states, choice)
+    kept = (tuple(models[fold, each].kept() for each in candidates) for fold in folds)
+    return Tuning(tuple(kept), choice)
 
 
 def _refine(
@@ -257,6 +267,8 @@ def _refine(
         """Return a step from the answer, with the Hessian at the anchor."""
         state, draft = left[key].state, left[key].draft
         assert draft.measured is not None
+        if state.cache is None:  # none of its rows left
+            state = refresh_preconditioner(state, dense=False)
         minimum = hessian_step(state)(draft.theta, draft.measured - draft.subgradient)
         return state.replace(last=minimum.x), Draft(minimum.x, minimum.subgradient)
 
@@ -272,7 +284,7 @@ def _refine(
         return fit_model(
             model.state.objective,
             split.training(fold),
-            held=split.validation(fold),
+            held=Held.of(split.validation(fold)),
             mechanism=NEWTON,
             start=model.draft.theta,
         )
