@@ -84,10 +84,21 @@ class Secret:
 
 
 def read_or_create_secret(path: Path, make: Callable[[], bytes]) -> bytes:
-    """Return the content of a secret file; if there is none, write what make gives."""
+    """Return the content of a secret file; if there is none, write what make gives.
+
+    One that another process makes meanwhile is left alone, and read.
+    """
     if not os.path.lexists(path):
+        content = make()
         try:
-            _create_secret(path, make())
+            _make_folders(path.parent)
+            draft = hidden_path(path, random_bytes(TOKEN_BYTES).hex())
+            try:
+                with draft_file(draft, content), suppress(FileExistsError):
+                    os.link(draft, path)
+            finally:
+                draft.unlink(missing_ok=True)
+            sync_folder(path.parent)
         except OSError as error:
             raise store_failure(error) from error
     return read_secret(path)
@@ -122,18 +133,6 @@ def read_secret(path: Path) -> bytes:
             # A file that was replaced meanwhile may have been erased under the reader.
             if find_inode(path) == os.fstat(file.fileno()).st_ino:
                 return content
-
-
-def _create_secret(path: Path, content: bytes) -> None:
-    """Write a secret file; leave alone one that another process made meanwhile."""
-    _make_folders(path.parent)
-    draft = hidden_path(path, random_bytes(TOKEN_BYTES).hex())
-    try:
-        with draft_file(draft, content), suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(path.parent)
 
 
 def _make_folders(folder: Path) -> None:
@@ -243,11 +242,18 @@ def open_signing_key(path: Path, *, create: bool = True) -> SigningKey:
         it began with, so there a missing file is an error.
     """
     library = _cryptography()
-    data = (
-        read_or_create_secret(path, _new_signing_pem) if create else read_secret(path)
-    )
+    forms = library.serialization
+
+    def make() -> bytes:
+        """Return a new key as its file holds it; all randomness is from ``noise``."""
+        pem: bytes = SigningKey(random_bytes(KEY_BYTES))._private.private_bytes(
+            forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
+        )
+        return pem
+
+    data = read_or_create_secret(path, make) if create else read_secret(path)
     try:
-        key = library.serialization.load_pem_private_key(data, password=None)
+        key = forms.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, library.UnsupportedAlgorithm):
         key = None
     if not isinstance(key, library.ed25519.Ed25519PrivateKey):
@@ -256,15 +262,6 @@ def open_signing_key(path: Path, *, create: bool = True) -> SigningKey:
             "its backup"
         )
     return SigningKey(key.private_bytes_raw())
-
-
-def _new_signing_pem() -> bytes:
-    """Return a new key as its file holds it; all randomness comes from ``noise``."""
-    forms = _cryptography().serialization
-    pem: bytes = SigningKey(random_bytes(KEY_BYTES))._private.private_bytes(
-        forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()
-    )
-    return pem
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -297,7 +294,11 @@ def open_tag_key(path: Path, *, create: bool = True) -> TagKey:
     create
         Whether to make a key if there is none.
     """
-    data = read_or_create_secret(path, _new_tag_secret) if create else read_secret(path)
+
+    def make() -> bytes:
+        return random_bytes(SECRET_BYTES).hex().encode("ascii")
+
+    data = read_or_create_secret(path, make) if create else read_secret(path)
     try:
         return TagKey(bytes.fromhex(data.decode("ascii")))
     except ValueError:
@@ -305,10 +306,6 @@ def open_tag_key(path: Path, *, create: bool = True) -> TagKey:
             f"key file {path} does not hold 32 bytes in hexadecimal; restore it from "
             "its backup"
         ) from None
-
-
-def _new_tag_secret() -> bytes:
-    return random_bytes(SECRET_BYTES).hex().encode("ascii")
 
 
 def subject_tag(subject: object, key: TagKey) -> str:
