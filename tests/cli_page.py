@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manual of the command line: what it quotes is what the commands say.
 
-``python -m tests.cli_page`` renews the quotations in docs/cli.md.
+``python -m tests.cli_page`` renews the quotations in docs/commands.md.
 """
 
 import re
@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from expunge.cli.app import app
 
-PAGE = Path(__file__).parents[1] / "docs/cli.md"
+PAGE = Path(__file__).parents[1] / "docs/commands.md"
+GUIDE = PAGE.with_name("cli.md")
 QUOTED = re.compile(r"^```text\n\$ expunge ([a-z ]*)--help\n.*?^```$", re.M | re.S)
 
 

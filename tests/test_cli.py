@@ -36,8 +36,8 @@ from expunge.cli.output import (
 )
 from expunge.exceptions import ExpungeError, MissingExtra
 from expunge.ledger import UnusableKey
+from tests.cli_page import GUIDE, QUOTED, help_of, renewed
 from tests.cli_page import PAGE as MANUAL
-from tests.cli_page import QUOTED, help_of, renewed
 from tests.house import Source
 
 ROOT = Path(__file__).parents[1]
@@ -206,7 +206,7 @@ class TestExitCodes:
         )
 
     def test_all_are_in_the_help_and_in_the_manual(self) -> None:
-        manual, shown = MANUAL.read_text(), help_of("")
+        manual, shown = GUIDE.read_text(), help_of("")
         for code, meaning in MEANINGS.items():
             assert f"| {code} | {meaning} |" in manual
             assert f"{code:>5}  {meaning}" in shown

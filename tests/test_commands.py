@@ -21,7 +21,7 @@ from expunge.registry import Registry
 from expunge.tables import Schema
 from expunge.tables.training import guess_task
 from tests.calling import N_PEOPLE, call, copied, make_registry, person, whole
-from tests.cli_page import PAGE as MANUAL
+from tests.cli_page import GUIDE
 from tests.registries import set_schema
 
 REQUEST = "0123456789abcdef" * 2
@@ -58,7 +58,7 @@ def test_example_of_the_manual_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("EXPUNGE_REGISTRY", raising=False)
     shutil.copy(table, "people.csv")
-    example = MANUAL.read_text().partition("## An example")[2].partition("```text\n")[2]
+    example = GUIDE.read_text().partition("## An example")[2].partition("```text\n")[2]
     example = example.partition("```")[0].replace("\\\n", " ")
     commands = re.findall(r"^\$ expunge (.+)$", example, re.MULTILINE)
     assert len(commands) >= 7
