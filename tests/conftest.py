@@ -14,7 +14,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
-from tests.browsing import chromium, page
+from tests.browsing import chromium, page, tab
 from tests.devices import device
 from tests.stores import (
     database_url,
@@ -47,6 +47,7 @@ __all__ = [
     "rng",
     "sqlite_registry",
     "store",
+    "tab",
     "template",
 ]
 

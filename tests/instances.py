@@ -149,11 +149,12 @@ def cover_pairs(those: Sequence[Combination]) -> list[Combination]:
 
     Each next one has the most pairs that are still missing, the first of several.
     """
-    missing = set().union(*map(pairs_of, those))
+    left = {each: pairs_of(each) for each in those}
     found = []
-    while missing:
-        best = max(those, key=lambda each: len(missing & pairs_of(each)))
-        missing -= pairs_of(best)
+    while left:
+        best = max(left, key=lambda each: len(left[each]))
+        covered = left[best]
+        left = {each: rest for each, pairs in left.items() if (rest := pairs - covered)}
         found.append(best)
     return found
 

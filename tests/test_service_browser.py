@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from expunge.ledger import check_receipt
 from expunge.registry import Registry, Request
@@ -219,15 +219,18 @@ def test_compare_a_head(page: Page, dashboard: Dashboard) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_every_page_can_be_used_by_everybody(
-    chromium: Browser, dashboard: Dashboard, *, scheme: str, size: dict[str, int]
+    page: Page, dashboard: Dashboard, *, scheme: str, size: dict[str, int]
 ) -> None:
     """There is no serious flaw, nothing is wider than the screen, no script fails."""
-    context = chromium.new_context(color_scheme=scheme, viewport=size)  # type: ignore[arg-type]
-    page, said = context.new_page(), []
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on(
-        "console", lambda line: said.append(line.text) if line.type == "error" else None
-    )
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    page.set_viewport_size(size)  # type: ignore[arg-type]
+    said: list[str] = []
+
+    def listen(line: ConsoleMessage) -> None:
+        if line.type == "error":
+            said.append(line.text)
+
+    page.on("console", listen)
     page.goto(f"{dashboard.address}/sign-in")
     flaws = find_flaws(page)
     sign_in(page, dashboard.address, token=dashboard.token)
@@ -237,9 +240,9 @@ def test_every_page_can_be_used_by_everybody(
         flaws += find_flaws(page)
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= size["width"], path
+    page.remove_listener("console", listen)
     assert flaws == []
     assert [line for line in said if "404" not in line] == []
-    context.close()
 
 
 def test_colours_follow_the_switch(page: Page, dashboard: Dashboard) -> None:
