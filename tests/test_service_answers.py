@@ -14,7 +14,7 @@ from expunge.exceptions import Busy, StoreFailed
 from expunge.registry import Registry
 from expunge.service.problems import describe_error
 
-from .registries import by_name, data, estimator
+from .registries import by_name, data, estimator, queue_message
 from .services import InProcess, serve_in_process
 
 API = "/api/v1"
@@ -106,6 +106,46 @@ def test_a_day_is_sent_as_text(service: InProcess) -> None:
 def test_openapi_says_what_a_file_is(service: InProcess, path: str, kind: str) -> None:
     paths = service.http.get(f"{API}/openapi.json").json()["paths"]
     assert list(paths[API + path]["get"]["responses"]["200"]["content"]) == [kind]
+
+
+def test_programs_manage_webhooks(service: InProcess) -> None:
+    path, url = f"{API}/webhooks", "https://hooks.example.org/secret-path"
+    asked = {"url": url, "events": ["request.completed"]}
+    made = service.call("POST", path, json=asked)
+    assert made.status_code == 201 and made.json()["secret"].startswith("whsec_")
+    listed = service.call("GET", path)
+    assert made.json()["secret"] not in listed.text
+    assert listed.json()["webhooks"] == [{"id": made.json()["id"], **asked}]
+    changes: list[dict[str, Any]] = [{"events": []}, {"events": ["other"]}]
+    for wrong in (*changes, {"url": "ftp://x"}):
+        assert service.call("POST", path, json={**asked, **wrong}).status_code == 422
+    assert service.call("DELETE", f"{path}/{made.json()['id']}").status_code == 204
+    assert service.call("GET", path).json() == {"webhooks": []}
+    unknown = service.call("DELETE", f"{path}/ada@example.org")
+    assert unknown.status_code == 422 and "ada" not in unknown.text
+    lines = [(one.action, one.target) for one in service.registry.access.trail()]
+    assert lines == [
+        (f"{word} webhook", made.json()["id"]) for word in ("add", "remove")
+    ]
+
+
+def test_programs_follow_deliveries(service: InProcess) -> None:
+    deliveries = service.registry.deliveries
+    endpoint, _ = deliveries.add_endpoint("https://hooks.example.org/secret-path")
+    for digit in "123":
+        queue_message(service.registry, endpoint.id, digit * 32)
+    found, cursor = [], ""
+    while cursor is not None:
+        query = f"limit=2&cursor={cursor}"
+        page = service.call("GET", f"{API}/deliveries?{query}", "audit")
+        assert "secret-path" not in page.text
+        found += page.json()["deliveries"]
+        cursor = page.json()["next"]
+    assert {one["request"] for one in found} == {digit * 32 for digit in "123"}
+    assert all(one["state"] == "waiting" and one["due"] for one in found)
+    path = f"{API}/deliveries/{found[0]['id']}/replay"
+    assert service.call("POST", path, "operate").status_code == 204
+    assert service.call("POST", path, "audit").status_code == 403
 
 
 class _Driver(Exception):

@@ -346,7 +346,8 @@ class TestDeliveries:
         assert answer.headers["location"].endswith("said=replayed")
         (line,) = service.call("GET", path).json()["deliveries"]
         assert line["attempts"] == 0
-        assert post(service, "/deliveries/none/replay").status_code == 422
+        assert post(service, "/deliveries/none/replay").status_code == 404
+        assert post(service, f"/deliveries/msg_{ID}/replay").status_code == 422
         sign_in(service, "audit")
         assert post(service, f"/deliveries/{line['id']}/replay").status_code == 403
 

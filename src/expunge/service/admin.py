@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self, TypeAlias
 from urllib.parse import urlencode
 
-from fastapi import Query, Response
+from fastapi import Path, Query, Response
 from pydantic import BaseModel, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
@@ -23,6 +23,9 @@ from .routing import page_router, program_router
 api, pages = program_router("service"), page_router()
 Scope = Annotated[str, Field(pattern=f"^({'|'.join(SCOPES)})$")]
 Event = Annotated[str, Field(pattern=f"^({'|'.join(EVENTS)})$")]
+# Errors quote an id, so it must look like one.
+DeliveryId = Annotated[str, Path(pattern="^msg_[0-9a-f]{32}$")]
+WebhookId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 DeliveryState: TypeAlias = Literal["waiting", "delivered", "given_up"]
 PAGE = 50  # deliveries on a page for people
 
@@ -209,7 +212,7 @@ def list_deliveries(
 
 @api.post("/deliveries/{delivery}/replay", status_code=204)
 @pages.post("/deliveries/{delivery}/replay")
-async def replay_delivery(delivery: str, caller: CanOperate) -> Response:
+async def replay_delivery(delivery: DeliveryId, caller: CanOperate) -> Response:
     """Send a delivery again."""
     await run_in_threadpool(caller.registry.deliveries.replay, delivery)
     await caller.note("replay delivery", delivery)
@@ -306,7 +309,7 @@ async def add_webhook(given: WebhookIn, caller: CanAdmin) -> Any:
 
 @api.delete("/webhooks/{webhook}", status_code=204)
 @pages.post("/settings/webhooks/{webhook}/remove")
-async def remove_webhook(webhook: str, caller: CanAdmin) -> Response:
+async def remove_webhook(webhook: WebhookId, caller: CanAdmin) -> Response:
     """Remove a webhook."""
     await run_in_threadpool(caller.registry.deliveries.remove_endpoint, webhook)
     await caller.note("remove webhook", webhook)
