@@ -224,7 +224,8 @@ releases = Table(
     ForeignKeyConstraint(["model"], ["models.name"]),
     # One release of a model is not superseded, among any number that are.
     Index(None, "model", "superseded"),
-    Index(None, "digest"),
+    # Both: of indexes with one column each SQLite takes any, one of all releases too.
+    Index(None, "digest", "model"),
 )
 
 shipments = Table(
