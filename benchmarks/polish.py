@@ -15,7 +15,7 @@ from expunge.core.rows import RowSource
 from expunge.core.solver import Stop, minimise
 from expunge.removal import Draft, Mechanism, State
 from expunge.removal.newton import chord
-from expunge.removal.retrain import draft_of, require_rows
+from expunge.removal.state import draft_of, require_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from expunge.preprocessing.balance import Balance
 from expunge.private_model.answers import retrain_answer
 from expunge.private_model.training_rows import RowChange
 from expunge.registry import Registry
-from expunge.removal.retrain import summarise
+from expunge.removal.state import summarise
 
 
 def problem(seed: int, n_classes: int = 2) -> tuple[Any, Any, Any]:

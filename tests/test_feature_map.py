@@ -37,8 +37,7 @@ from expunge.linear_model.base import private_model
 from expunge.preprocessing.columns import read_columns
 from expunge.preprocessing.reference import find_map
 from expunge.private_model.answers import retrain_answer
-from expunge.removal.retrain import summarise
-from expunge.removal.state import lift_state, residual
+from expunge.removal.state import lift_state, residual, summarise
 from tests.attack.lifted import dense_map
 
 Array = NDArray[Any]

@@ -31,7 +31,7 @@ from expunge.gpu import rows as device_rows
 from expunge.private_model.model import PrivateModel
 from expunge.promise.rounding import Rounding
 from expunge.removal import Draft, State
-from expunge.removal.retrain import summarise
+from expunge.removal.state import summarise
 from tests import gpu_soundness
 from tests.instances import LOSSES, labelled
 

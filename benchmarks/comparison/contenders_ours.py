@@ -31,7 +31,7 @@ from expunge.promise.budget import mu_of
 from expunge.promise.capacity import jackknife_radius, regularity_of
 from expunge.promise.radius import best_radius
 from expunge.removal import Draft, Mechanism, measure_gradient, state_size
-from expunge.removal.retrain import draft_of
+from expunge.removal.state import draft_of
 
 from ..polish import Polish
 from .contenders_rows import Remaining, row_bytes

@@ -30,7 +30,7 @@ from expunge.linear_model import LogisticRegression
 from expunge.linear_model.base import snapshot_of
 from expunge.long import open_parquet
 from expunge.promise.budget import Budget
-from expunge.removal.retrain import summarise
+from expunge.removal.state import summarise
 
 from ..report import Section, Table, Target, number
 from ..timing import progress

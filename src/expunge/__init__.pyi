@@ -44,7 +44,7 @@ from .removal import State as State
 from .removal import Sums as Sums
 from .removal import residual as residual
 from .removal.retrain import learn as learn
-from .removal.retrain import summarise as summarise
+from .removal.state import summarise as summarise
 
 __version__: str
 __all__: list[str]

@@ -13,8 +13,7 @@ from expunge import Newton, Rows
 from expunge.core.feature_map import FeatureMap
 from expunge.promise.radius import Radii, best_radius
 from expunge.removal import Draft, State, measure_gradient
-from expunge.removal.retrain import summarise
-from expunge.removal.state import lift_state
+from expunge.removal.state import lift_state, summarise
 
 from . import draws
 from .core import objective_of

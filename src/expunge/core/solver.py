@@ -69,6 +69,7 @@ ARMIJO = 1e-4
 PATIENT_STEPS = 10  # steps in a row that make no progress far from the end
 LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 MAX_PRODUCTS = 200
+MANY = 1024  # parameters, beyond which steps by a Hessian cost more than passes
 LOOSEST_SYSTEM = 0.1  # of the gradient may be left of a step's system
 MAX_ROUNDS = 40
 LOOSEST_ROUND = 0.01  # of the residual may be left of a round
@@ -503,6 +504,31 @@ def minimise_by_products(
     passes = _Passes(look, model, anywhere=True)
     solution = _descend(objective, start, passes=passes, stop=Stop(at=goal))
     return replace(solution, short_cut=made)
+
+
+def find_minimiser(
+    objective: Objective, rows: RowSource, *, start: Vector | None = None
+) -> Solution:
+    """Return the minimiser, found by products where there are many parameters.
+
+    A Hessian of several outputs costs as much as hundreds of passes. What asks for one
+    afterwards computes it once, at the minimiser, and not at every step.
+    """
+    size = rows.n_columns * objective.loss.outputs
+    if size <= MANY or not objective.smooth:
+        return minimise(objective, rows, start=start)
+    at = measure(objective, rows, theta=choose_start(objective, rows, start=start))
+    solution = minimise_by_products(objective, rows, start=at, goal=0.5 * TOLERANCE)
+    if solution.residual > TOLERANCE:
+        return minimise(objective, rows, start=solution.theta)
+    assert solution.short_cut is not None and solution.at.seen is not None
+    curvature = solution.at.seen.curvature / rows.total_weight
+    there = solution.short_cut.advance(
+        objective, solution.theta, gradient=solution.gradient, curvature=curvature
+    )
+    # Without what is as long as the rows, or as large as a matrix.
+    bare = replace(solution.at, seen=None, hessian=None)
+    return replace(solution, at=bare, step=norm(there - solution.theta), short_cut=None)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -33,6 +33,7 @@ from ..core.solver import (
     Solution,
     Stop,
     choose_start,
+    find_minimiser,
     minimise,
     minimise_wide,
     require_converged,
@@ -57,12 +58,7 @@ from ..removal.matrix_free import (
     keep_short_cut,
 )
 from ..removal.newton import chord
-from ..removal.retrain import (
-    draft_of,
-    find_minimiser,
-    require_rows,
-    summarise,
-)
+from ..removal.state import draft_of, require_rows, summarise
 from .training_rows import RowChange
 
 POLISHING_STEPS = 3

@@ -27,7 +27,7 @@ from ..promise.accountant import Accountant
 from ..promise.scope import Scope
 from ..promise.verification import Scored
 from ..removal import State
-from ..removal.retrain import summarise
+from ..removal.state import summarise
 from .answers import Answer, FitTerms
 from .training_rows import RowChange
 

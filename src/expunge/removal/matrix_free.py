@@ -49,8 +49,7 @@ from ..core.sums import most_entries, norm_sums
 from ..core.values import NOT_STORED, stored
 from ..exceptions import InvalidInput
 from .newton import Newton
-from .retrain import anchor_state, require_rows
-from .state import Cache, Draft, Mechanism, State
+from .state import Cache, Draft, Mechanism, State, anchor_state, require_rows
 from .sums import Magnitude, Sums
 
 SMALLEST_GRADIENT = 1e-9  # to which answers are solved where no budget says

@@ -36,11 +36,16 @@ from ..core.linalg import NOT_IN_TRAINING_DATA, Inverse, Symmetric
 from ..core.objective import Objective, add_quadratic
 from ..core.prox import Minimum
 from ..core.rows import Rows, RowSource, block_sums
-from ..core.solver import StepRule, proximal_step, scaled_kink
+from ..core.solver import Solution, StepRule, proximal_step, scaled_kink
 from ..core.sums import Term, loss_slopes, move_term, slope_term
 from ..core.values import LARGEST, NOT_STORED, Private, replace_fields, stored
-from ..exceptions import CannotRemove, InvalidInput, NotPositiveDefinite
-from .sums import Magnitude, Sums
+from ..exceptions import (
+    CannotRemove,
+    InvalidInput,
+    NotPositiveDefinite,
+    RowsRequired,
+)
+from .sums import Magnitude, Sums, sum_rows
 
 # A prox that leaves more than this of the gradient has no minimum to find.
 UNSETTLED = 1e-6
@@ -314,6 +319,56 @@ def require_rest(state: State, leaving: Sums) -> None:
             "these rows cannot be removed: no row with weight would be left, and a "
             "model needs at least one; delete the model instead"
         )
+
+
+def summarise(
+    objective: Objective, rows: RowSource, *, theta: Vector, moment: bool = True
+) -> State:
+    """Return the state of these rows with theta as the anchor: T(S) of the paper.
+
+    Without the ``moment``, which certificates without rows rest on, it takes half the
+    time.
+    """
+    if not rows.total_weight > 0.0:
+        raise InvalidInput("no rows with positive weight: there is nothing to sum")
+    intercept_columns = objective.n_free > 0 and objective.loss.independent
+    sums = sum_rows(
+        objective.loss,
+        rows,
+        theta=theta,
+        moment=moment,
+        intercept_columns=intercept_columns,
+    )
+    return anchor_state(objective, sums)
+
+
+def anchor_state(objective: Objective, sums: Sums) -> State:
+    """Return the state of rows with these sums, from which nobody was removed."""
+    return State(objective, sums, sums.weight, sums.theta, cache=None)
+
+
+def require_rows(state: State, remaining: RowSource | None) -> RowSource:
+    """Return the remaining rows, or raise if they are not what must remain."""
+    if remaining is None:
+        raise RowsRequired(
+            "this mechanism looks at the remaining rows: pass step(state, remaining)"
+        )
+    # The state's weight was found by sums: it is as exact as all that was ever summed.
+    doubt = abs(remaining.total_weight - state.sums.weight)
+    summed = state.magnitude.weight
+    if len(remaining) != state.sums.n_rows or doubt > 1e-9 * summed:
+        raise InvalidInput(
+            "the rows handed over are not those that remain: pass all training rows "
+            "but the removed ones, and those that were added, with their weights"
+        )
+    return remaining
+
+
+def draft_of(solution: Solution, rows: RowSource) -> Draft:
+    """Return a solution on the remaining rows as a draft: sums, where it has means."""
+    weight = rows.total_weight
+    measured = weight * (solution.gradient + solution.subgradient)
+    return Draft(solution.theta, weight * solution.subgradient, measured)
 
 
 def residual(state: State, draft: Draft) -> Vector:

@@ -40,8 +40,7 @@ from ..promise.radius import best_radius
 from ..promise.rounding import Rounding
 from ..removal import Draft, Newton, State
 from ..removal.newton import hessian_step, refresh_preconditioner
-from ..removal.retrain import anchor_state
-from ..removal.state import require_rest
+from ..removal.state import anchor_state, require_rest
 from ..removal.sums import sum_rows
 from .choice import Choice, Split, choose, pool_intervals
 from .fold_fits import (
