@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,8 +41,13 @@ from .output import (
 )
 
 if TYPE_CHECKING:
-    from ..registry import Registry, Request, SubmittedRequests
-    from ..rights import Identifier
+    from ..registry import (
+        MeantPeople,
+        Registry,
+        Request,
+        SortedPeople,
+        SubmittedRequests,
+    )
 
 CONTINUE = "expunge forget --pending continues"
 SKIP_UNKNOWN = "check the ids, or leave out such ids with --skip-unknown"
@@ -61,223 +65,54 @@ def format_ids(ids: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedPeople:
-    """The people to forget.
+def look_up(
+    registry: "Registry", words: Sequence[str], *, exact: bool
+) -> "MeantPeople":
+    """Return whom words mean; raise if one is almost somebody else's id.
 
-    Parameters
-    ----------
-    ids
-        Normalised, in the order given, each once.
-    listed
-        The ids of each line of a file, repetitions included; None if the ids are from
-        the command line. People on the command line share a request; people in a file
-        have a request each.
-    tried
-        The kinds of identifier that were looked for.
-    spellings
-        What was typed, without the kind before it, and with it.
-    meant
-        The ids that each word means: an address may be two ids of one person.
+    Before anything is accepted: an answer that is signed cannot be taken back.
     """
-
-    ids: tuple[str, ...]
-    listed: tuple[tuple[str, ...], ...] | None = None
-    tried: tuple[str, ...] = ("id",)
-    spellings: tuple[str, ...] = ()
-    meant: tuple[tuple[str, ...], ...] = ()
-
-    @property
-    def n_people(self) -> int:
-        """How many people these are: words that share an id are one person's."""
-        left, n_people = {*self.ids}, 0
-        for some in self.meant or [(one,) for one in self.ids]:
-            n_people += not left.isdisjoint(some)
-            left.difference_update(some)
-        return n_people
-
-    def resolve_aliases(self, registry: "Registry") -> "RequestedPeople":
-        """Return these people by their ids; what is not an alias is an id."""
-        meant = dict(
-            zip(self.ids, registry.aliases.resolve_each(self.ids), strict=True)
-        )
-        listed = self.listed and tuple(
-            tuple(chain.from_iterable(meant[one] for one in line))
-            for line in self.listed
-        )
-        ids = tuple(dict.fromkeys(chain.from_iterable(meant.values())))
-        parsed = {word: _parse(word) for word in self.ids}
-        kinds = {one.kind for one in parsed.values() if one is not None}
-        kinds |= {*registry.aliases.subject_kinds()}
-        spellings = tuple(
-            spelling
-            for word, one in parsed.items()
-            for spelling in _list_spellings(word, one, is_found=meant[word] != (word,))
-        )
-        tried = ("id", *sorted(kinds - {"id"}))
-        return RequestedPeople(ids, listed, tried, spellings, (*meant.values(),))
-
-    def require_no_near_miss(self, registry: "Registry") -> None:
-        """Raise if somebody else is held whose id is spelled almost as what was typed.
-
-        Before anything is accepted: an answer that is signed cannot be taken back.
-        """
-        if not self.spellings:
-            return
-        near = registry.requests.find_near(self.spellings, named=self.ids)
-        if not near:
-            return
-        shown = [
-            f"{format_ids([word])}{f' (held as {format_ids([held])})' if held else ''}"
-            for word, held in list(near.items())[:N_SHOWN_IDS]
-        ]
-        rest = len(near) - len(shown)
-        more = f" and {rest} more" if rest else ""
-        raise CommandFailed(
-            f"{', '.join(shown)}{more}: somebody else is held whose id differs only in "
-            "case, spacing, width, zeros or the kind before it; nothing was accepted; "
-            "give the id as your records spell it, or --exact if you mean nobody but "
-            "whom you named",
-            NEAR_MISS,
-        )
-
-    def make_requests(self, asked: "Request") -> "tuple[Request, ...]":
-        """Return the requests to send: what is asked, for these people."""
-        from ..registry import Request
-
-        if self.listed is None:
-            return (replace(asked, subjects=self.ids, n_people=self.n_people),)
-        known = {*self.ids}
-        lines = dict.fromkeys(
-            tuple(one for one in line if one in known) for line in self.listed
-        )
-        return tuple(
-            replace(asked, subjects=line, n_people=1, request=Request(()).request)
-            for line in lines
-            if line
-        )
-
-    def match_requests(self, asked: "Sequence[Request]") -> tuple[str | None, ...]:
-        """Return the request of each line of the file; empty without a file."""
-        requests = {name: one.request for one in asked for name in one.subjects}
-        return tuple(
-            next((requests[name] for name in line if name in requests), None)
-            for line in self.listed or ()
-        )
-
-    def split_known(
-        self, registry: "Registry"
-    ) -> "tuple[RequestedPeople, UnknownPeople]":
-        """Return the people with rows in a model or sealed apart, and the others."""
-        models = registry.requests.find_models(self.ids, sealed=True)
-        known = tuple(one for one in self.ids if models[one])
-        others = tuple(one for one in self.ids if not models[one])
-        unknown = sort_unknown(registry, others)
-        return replace(self, ids=known), replace(unknown, tried=self.tried)
+    found = registry.requests.look_up(words, near=not exact)
+    if not found.near:
+        return found
+    shown = [
+        f"{format_ids([word])}{f' (held as {format_ids([held])})' if held else ''}"
+        for word, held in list(found.near.items())[:N_SHOWN_IDS]
+    ]
+    rest = len(found.near) - len(shown)
+    more = f" and {rest} more" if rest else ""
+    raise CommandFailed(
+        f"{', '.join(shown)}{more}: somebody else is held whose id differs only in "
+        "case, spacing, width, zeros or the kind before it; nothing was accepted; "
+        "give the id as your records spell it, or --exact if you mean nobody but "
+        "whom you named",
+        NEAR_MISS,
+    )
 
 
-def _parse(word: str) -> "Identifier | None":
-    """Return the identifier that a word spells; None if it is an id."""
-    from ..rights import parse_identifier
-
-    try:
-        return parse_identifier(word)
-    except InvalidInput:  # an id with a colon
-        return None
-
-
-def _list_spellings(
-    word: str, one: "Identifier | None", *, is_found: bool
-) -> tuple[str, ...]:
-    """Return what a near miss of a word would be one of.
-
-    Parameters
-    ----------
-    word, one
-        As it was typed, and the identifier that it spells, if any.
-    is_found
-        Whether that identifier led to an id.
-    """
-    from ..rights.identifiers import ADDRESSES, after_colon
-
-    if one is None:  # a kind that is none may stand before an id
-        return (word, rest) if (rest := after_colon(word)) else (word,)
-    if one.hashed:
-        return ()
-    if one.kind == "id":
-        return (one.value,)
-    # With its kind it is almost the alias of somebody. Without, it may be an id, but
-    # numbers of one kind mean others than the same numbers as ids.
-    may_be_id = one.kind in ADDRESSES or not is_found
-    spelling = f"{one.kind}:{one.value}"
-    return (one.value, spelling) if may_be_id else (spelling,)
-
-
-def take_people(ids: Sequence[str]) -> RequestedPeople:
-    """Return the people named on the command line."""
-    from ..private_model.subjects import people
-
-    return RequestedPeople(people(ids))
-
-
-def read_people(path: Path, column: str | None) -> RequestedPeople:
-    """Return the people listed in a file."""
-    from ..private_model.subjects import people
-    from ..tables import read_ids
-
-    ids = read_ids(path, column)
-    return RequestedPeople(people(ids), tuple((one,) for one in ids))
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownPeople:
-    """Ids that no model holds.
+def describe_unknown(people: "SortedPeople", *, named: bool) -> str:
+    """Return in words how many ids are in no model, with the first few of them.
 
     The difference is for the operator's eyes: exit codes and documents do not tell it.
-
-    Parameters
-    ----------
-    forgotten
-        Of people who were forgotten before.
-    strangers
-        The others. They may have been in a model that was replaced since.
-    tried
-        The kinds of identifier that were looked for.
     """
-
-    forgotten: tuple[str, ...]
-    strangers: tuple[str, ...]
-    tried: tuple[str, ...] = ("id",)
-
-    def __len__(self) -> int:
-        return len(self.forgotten) + len(self.strangers)
-
-    def describe(self, *, named: bool) -> str:
-        """Return in words how many there are of each kind, with the first few ids."""
-        parts = []
-        for ids, words in (
-            (self.strangers, "not known here"),
-            (self.forgotten, "already forgotten"),
-        ):
-            if ids:
-                shown = f" ({format_ids(ids)})" if named else ""
-                parts.append(f"{format_count(len(ids), 'id')} {words}{shown}")
-        return ", ".join(parts)
+    parts = []
+    for ids, words in (
+        (people.strangers, "not known here"),
+        (people.forgotten, "already forgotten"),
+    ):
+        if ids:
+            shown = f" ({format_ids(ids)})" if named else ""
+            parts.append(f"{format_count(len(ids), 'id')} {words}{shown}")
+    return ", ".join(parts)
 
 
-def sort_unknown(registry: "Registry", ids: Sequence[str]) -> UnknownPeople:
-    """Tell people who were forgotten before from people who are not known."""
-    # Reading the journal takes as long for the one as for the other.
-    forgotten = registry.requests.find_forgotten(ids) if ids else ()
-    strangers = tuple(one for one in ids if one not in {*forgotten})
-    return UnknownPeople(forgotten, strangers)
-
-
-def unknown_error(unknown: UnknownPeople, advice: str = SKIP_UNKNOWN) -> UnknownSubject:
+def unknown_error(
+    people: "SortedPeople", meant: "MeantPeople", *, advice: str = SKIP_UNKNOWN
+) -> UnknownSubject:
     """Return the error about ids that no model holds; it says what to do."""
     return UnknownSubject(
-        f"in no model: {unknown.describe(named=True)}, looked for as "
-        f"{', '.join(unknown.tried)}; nothing was accepted; {advice}"
+        f"in no model: {describe_unknown(people, named=True)}, looked for as "
+        f"{', '.join(meant.tried)}; nothing was accepted; {advice}"
     )
 
 
@@ -387,8 +222,8 @@ class RequestOptions(AnswerOptions):
         ),
     ] = False
 
-    def read_people(self, ids: list[str] | None) -> RequestedPeople:
-        """Return the people that the command is about."""
+    def read_words(self, ids: list[str] | None) -> Sequence[str]:
+        """Return the words that name people: given, or the lines of a file."""
         if bool(ids) == (self.source is not None):
             raise InvalidInput("nobody is named: give ids, or a file with --from")
         if self.request is not None and not ids:
@@ -400,10 +235,12 @@ class RequestOptions(AnswerOptions):
                 "--skip-unknown with --answer-strangers; give only one of them"
             )
         if ids:
-            return take_people(ids)
+            return ids
+        from ..tables import read_ids
+
         assert self.source is not None
         require_file(self.source)
-        return read_people(self.source, self.column)
+        return read_ids(self.source, self.column)
 
 
 def warn_of_clock(registry: "Registry") -> None:
@@ -504,19 +341,21 @@ def describe_answers(receipts: Sequence[Mapping[str, Any]]) -> str:
 
 def answer_requests(
     registry: "Registry",
-    people: RequestedPeople,
-    *,
     requests: "Sequence[Request]",
+    *,
+    meant: "MeantPeople",
     asked: AnswerOptions,
+    listed: Sequence[str | None] = (),
     strangers: bool = False,
     advice: str = SKIP_UNKNOWN,
 ) -> Result:
     """Send requests, apply them, and hand out their receipts.
 
-    ``advice`` says what to do about ids that no model holds.
+    ``listed`` has the request of each line of a file. ``advice`` says what to do about
+    ids that no model holds.
     """
+    # First, since what is entered now dates every later receipt.
     warn_of_clock(registry)
-    listed = people.match_requests(requests)
     folder, index = asked.receipts, None
     if folder is not None:
         index = create_receipt_folder(folder, listed)
@@ -526,10 +365,8 @@ def answer_requests(
                 requests, wait=asked.wait, strangers=strangers, on_progress=report
             )
     except UnknownSubject:
-        _, unknown = people.split_known(registry)
-        if unknown:
-            raise unknown_error(unknown, advice) from None  # for the operator
-        raise
+        found = registry.requests.sort_people(meant.ids)
+        raise unknown_error(found, meant, advice=advice) from None
     files = {}
     if folder is not None:
         for request, receipt in outcome.receipts.items():
@@ -537,8 +374,7 @@ def answer_requests(
             files[request].write_text(receipt, encoding="utf-8")
     receipts = {one: json.loads(text) for one, text in outcome.receipts.items()}
     where = str(index) if index is not None and listed else "expunge status"
-    found = find_shortfall([*receipts.values()])
-    error = explain_pending(outcome, where) or found
+    error = explain_pending(outcome, where) or find_shortfall([*receipts.values()])
     # Spelled by RFC 8785 a receipt has its bytes again, which are what is signed.
     n_people, models = count_changed(receipts.values())
     data = {
@@ -569,7 +405,7 @@ def answer_requests(
 
 def file_requests(
     registry: "Registry",
-    people: RequestedPeople,
+    words: Sequence[str],
     *,
     right: RightName,
     asked: RequestOptions,
@@ -579,34 +415,56 @@ def file_requests(
     """Make the requests, apply them, and hand out their receipts."""
     from ..registry import Request
 
-    people = people.resolve_aliases(registry)
-    if not asked.exact:
-        people.require_no_near_miss(registry)
+    meant, is_file = (
+        look_up(registry, words, exact=asked.exact),
+        asked.source is not None,
+    )
+    ids = meant.ids
     # The registry refuses unknown ids itself, except in a repeated request.
-    if not asked.answer_strangers and (people.listed is not None or asked.skip_unknown):
-        people, unknown = people.split_known(registry)
+    if not asked.answer_strangers and (is_file or asked.skip_unknown):
+        found = registry.requests.sort_people(ids)
+        ids, unknown = found.known, describe_unknown(found, named=False)
         if unknown and not asked.skip_unknown:
-            raise unknown_error(unknown)
+            raise unknown_error(found, meant)
         if unknown:
-            print_note(f"left out, in no model: {unknown.describe(named=False)}")
-    if not people.ids:
+            print_note(f"left out, in no model: {unknown}")
+    if not ids:
         nothing = {"n_people": 0, "models": [], "requests": [], "listed": []}
         why = "none of them is in a model; nothing was changed"
         return Result(nothing, warnings=[why])
-    question = QUESTIONS[right].format(people=format_people(people.n_people))
-    confirm(question, yes=asked.yes)
+    n_people = meant.count(ids)
+    confirm(QUESTIONS[right].format(people=format_people(n_people)), yes=asked.yes)
     request = Request(
-        (),
+        ids,
         right=right.value,
         regime=asked.regime,
         submitted=asked.submitted,
         reason=reason,
         until=until,
+        n_people=n_people,
     )
-    requests = people.make_requests(asked.name_request(request))
-    strangers = asked.answer_strangers
+    requests, listed = [asked.name_request(request)], []
+    if is_file:  # a request for each person that it lists
+        known = {*ids}
+        lines = [
+            tuple(one for one in meant.meant[word] if one in known) for word in words
+        ]
+        each = {
+            line: replace(
+                request, subjects=line, n_people=1, request=Request(()).request
+            )
+            for line in lines
+            if line
+        }
+        requests = [*each.values()]
+        listed = [each[line].request if line else None for line in lines]
     return answer_requests(
-        registry, people, requests=requests, asked=asked, strangers=strangers
+        registry,
+        requests,
+        meant=meant,
+        asked=asked,
+        listed=listed,
+        strangers=asked.answer_strangers,
     )
 
 
@@ -653,25 +511,24 @@ def forget(
                 registry.requests.apply(asked.wait, on_progress=report)
             n = registry.status().n_completed - before
         return Result({"n_completed": n}, f"{format_count(n, 'request')} completed")
-    people = asked.read_people(ids)
+    words = asked.read_words(ids)
     with open_registry(asked.registry) as registry:
         if dry_run:
-            return _show_dry_run(
-                registry, people.resolve_aliases(registry), asked=asked
-            )
-        return file_requests(registry, people, right=RightName.erase, asked=asked)
+            return _show_dry_run(registry, words, asked=asked)
+        return file_requests(registry, words, right=RightName.erase, asked=asked)
 
 
 def _show_dry_run(
-    registry: "Registry", people: RequestedPeople, *, asked: RequestOptions
+    registry: "Registry", words: Sequence[str], *, asked: RequestOptions
 ) -> Result:
     """Show what would happen; change nothing."""
-    if not asked.exact:
-        people.require_no_near_miss(registry)
-    held = registry.requests.find_models(people.ids)
+    meant = look_up(registry, words, exact=asked.exact)
+    held = registry.requests.find_models(meant.ids)
     counts = Counter(name for names in held.values() for name in names)
     certificates = {model.name: model.certificate for model in registry.status().models}
-    _, unknown = people.split_known(registry)
+    found = registry.requests.sort_people(meant.ids)
+    n_people = meant.count(meant.ids)
+    n_unknown = len(found.strangers) + len(found.forgotten)
     models = {
         name: {
             "n_people": n,
@@ -680,9 +537,9 @@ def _show_dry_run(
         for name, n in sorted(counts.items())
     }
     data = {
-        "n_people": people.n_people,
-        "n_unknown": len(unknown),
-        "n_forgotten": len(unknown.forgotten),
+        "n_people": n_people,
+        "n_unknown": n_unknown,
+        "n_forgotten": len(found.forgotten),
         "models": models,
     }
     rows = [
@@ -690,11 +547,12 @@ def _show_dry_run(
         for name, n in sorted(counts.items())
     ]
     table = TextTable(("people", "releases left", "model"), rows)
-    missing = unknown.describe(named=False)
-    known = f"in no model: {missing}" if missing else "all of them known"
-    note = f"{format_people(people.n_people)}, {known}; nothing was changed"
-    refused = unknown and not asked.skip_unknown and not asked.answer_strangers
-    error = unknown_error(unknown) if refused else None
+    known = "all of them known"
+    if n_unknown:
+        known = f"in no model: {describe_unknown(found, named=False)}"
+    note = f"{format_people(n_people)}, {known}; nothing was changed"
+    refused = n_unknown and not asked.skip_unknown and not asked.answer_strangers
+    error = unknown_error(found, meant) if refused else None
     return Result(data, table, [note], error=error)
 
 
@@ -729,10 +587,10 @@ def request(
     until a day; then they are erased. object does the same as erase; only the receipt
     differs. To replace a person's rows use expunge rectify.
     """
-    people = asked.read_people(ids)
+    words = asked.read_words(ids)
     with open_registry(asked.registry) as registry:
         return file_requests(
-            registry, people, right=right, asked=asked, reason=reason, until=until
+            registry, words, right=right, asked=asked, reason=reason, until=until
         )
 
 

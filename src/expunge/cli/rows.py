@@ -28,7 +28,7 @@ from .output import (
     format_people,
     model_to_json,
 )
-from .requests import AnswerOptions, answer_requests, take_people
+from .requests import AnswerOptions, answer_requests, look_up
 
 if TYPE_CHECKING:
     from ..linear_model.rows import UnseenCategory
@@ -224,14 +224,14 @@ def rectify(
                 "whose rows are these? name the column of ids with --subject; "
                 "every row must be of the person whose rows are wrong"
             )
-        people = take_people([person]).resolve_aliases(registry)
+        meant = look_up(registry, [person], exact=True)
         kind = registry.models.subject_kind(name)
-        require_owner(table, people.ids, column=subject, kind=kind)
+        require_owner(table, meant.ids, column=subject, kind=kind)
         n_rows = format_count(len(table.y), "row")
         confirm(f"Replace their rows in {name} by {n_rows}?", yes=asked.yes)
-        ids = registry.aliases.choose_holders(people.ids, [name])
+        ids = registry.aliases.choose_holders(meant.ids, [name])
         request = Request(
-            tuple(one for one in ids if one in people.ids),
+            tuple(one for one in ids if one in meant.ids),
             right="rectify",
             regime=asked.regime,
             submitted=asked.submitted,
@@ -240,8 +240,8 @@ def rectify(
         try:
             return answer_requests(
                 registry,
-                people,
-                requests=[asked.name_request(request)],
+                [asked.name_request(request)],
+                meant=meant,
                 asked=asked,
                 advice="check the id; to add the rows of somebody who is in no "
                 "model, use expunge add",

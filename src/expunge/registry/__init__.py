@@ -19,7 +19,7 @@ with needing("registry,files", "a registry"):
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus
-    from .requests import SubmittedRequests
+    from .requests import MeantPeople, SortedPeople, SubmittedRequests
     from .storage.releases_table import ReleaseStatus
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "ForgottenInData",
     "Lake",
     "LeftOut",
+    "MeantPeople",
     "ModelStatus",
     "NewRows",
     "Outcome",
@@ -46,6 +47,7 @@ __all__ = [
     "Request",
     "RequestPage",
     "RequestStatus",
+    "SortedPeople",
     "SourceStatus",
     "SubmittedRequests",
     "Token",

@@ -7,15 +7,20 @@ as the law allows.
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
+from itertools import chain
+from typing import NamedTuple
 
 from ..display.progress import OnNamedProgress, OnProgress, be_silent
-from ..exceptions import Busy, ExpungeError, UnknownRequest
+from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownRequest
 from ..ledger import subject_tags
 from ..ledger.keys import near_tags
 from ..private_model.subjects import people, person
+from ..rights import parse_identifier
 from ..rights.calendar import parse_day
+from ..rights.identifiers import ADDRESSES, ID, after_colon
+from .aliases import resolve_words
 from .answering.accepting import (
     Request,
     RequestStatus,
@@ -36,7 +41,7 @@ from .answering.worker import apply_waiting, recover
 from .context import WAIT, Context
 from .keys import read_tag_keys
 from .listing import PageWanted, RequestPage, read_page
-from .storage import people_table, requests_table
+from .storage import people_table, releases_table, requests_table
 from .storage.requests_table import MovedMeanwhile
 
 # One transaction for each: few enough to show progress, many enough to be quick.
@@ -63,6 +68,56 @@ class SubmittedRequests:
     pending: tuple[str, ...]
     n_refused: int
     failure: ExpungeError | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MeantPeople:
+    """Whom words mean, as ``RegistryRequests.look_up`` found it: for the operator.
+
+    Parameters
+    ----------
+    meant
+        The ids that each word means: an address may be two ids of one person.
+    tried
+        The kinds of identifier that were looked for.
+    near
+        The words that may mean somebody else, see ``RegistryRequests.find_near``.
+    """
+
+    meant: dict[str, tuple[str, ...]]
+    tried: tuple[str, ...]
+    near: dict[str, str]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All the ids, each once."""
+        return tuple(dict.fromkeys(chain.from_iterable(self.meant.values())))
+
+    def count(self, ids: Iterable[str]) -> int:
+        """Return how many people ids are: words that share one are one person's."""
+        left, n_people = {*ids}, 0
+        for some in self.meant.values():
+            n_people += not left.isdisjoint(some)
+            left.difference_update(some)
+        return n_people
+
+
+class SortedPeople(NamedTuple):
+    """Ids by what is known of them, which is for the operator's eyes alone.
+
+    Attributes
+    ----------
+    known
+        With rows in a model, or sealed apart.
+    forgotten
+        Of people who were forgotten before.
+    strangers
+        The others. They may have been in a model that was replaced since.
+    """
+
+    known: tuple[str, ...]
+    forgotten: tuple[str, ...]
+    strangers: tuple[str, ...]
 
 
 class RegistryRequests:
@@ -243,6 +298,56 @@ class RegistryRequests:
         if text is None:
             self.status(request)  # raises if there is none
         return text
+
+    def look_up(self, words: Iterable[object], *, near: bool = True) -> MeantPeople:
+        """Return whom words mean, as ``aliases.resolve`` reads them: for the operator.
+
+        Parameters
+        ----------
+        words
+            As on a command line.
+        near
+            Whether to look for near misses: an answer that is signed cannot be taken
+            back, so an operator should know before.
+        """
+        every = people(words)
+        ids = resolve_words(self._context, every, strangers=False)
+        meant = dict(zip(every, ids, strict=True))
+        with self._context.store.read(snapshot=False) as connection:
+            kinds = {*releases_table.read_subject_kinds(connection)}
+        spellings: list[str] = []
+        for word in every:
+            try:
+                named = parse_identifier(word)
+            except InvalidInput:  # an id with a colon
+                named = None
+            if named is None:  # a kind that is none may stand before an id
+                spellings += filter(None, [word, after_colon(word)])
+                continue
+            kinds.add(named.kind)
+            if named.kind == ID:
+                spellings.append(named.value)
+            elif not named.hashed:
+                # With its kind it is almost the alias of somebody. Without, it may be
+                # an id, but numbers of one kind mean others than the same as ids.
+                if named.kind in ADDRESSES or meant[word] == (word,):
+                    spellings.append(named.value)
+                spellings.append(f"{named.kind}:{named.value}")
+        found = MeantPeople(meant, (ID, *sorted(kinds - {ID})), {})
+        if not near or not spellings:
+            return found
+        return replace(found, near=self.find_near(spellings, named=found.ids))
+
+    def sort_people(self, subjects: Iterable[object]) -> SortedPeople:
+        """Tell people who are held from those who were forgotten, and from others."""
+        models = self.find_models(subjects, sealed=True)
+        known = tuple(one for one in models if models[one])
+        others = [one for one in models if not models[one]]
+        # Reading the journal takes as long for the one as for the other.
+        forgotten = self.find_forgotten(others) if others else ()
+        gone = {*forgotten}
+        strangers = tuple(one for one in others if one not in gone)
+        return SortedPeople(known, forgotten, strangers)
 
     def find_models(
         self, subjects: Iterable[object], *, sealed: bool = False
