@@ -8,6 +8,7 @@ answer and no line of the log: some strings of each call are replaced by a canar
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -170,7 +171,7 @@ def fuzz(plan: FuzzPlan) -> Findings:
                 f"{service.address}/api/v1/openapi.json"
             )
             operations: list[Any] = list(schema.get_all_operations())
-            share = max(1, plan.n_cases // (2 * len(operations)))
+            share = ceil(plan.n_cases / (2 * len(operations)))
             for operation in (one.ok() for one in operations):
                 for mode in GenerationMode.POSITIVE, GenerationMode.NEGATIVE:
                     run_cases(operation, mode, fuzzer=fuzzer, count=share)
