@@ -25,6 +25,7 @@ from expunge.registry.answering import (
     worker,
 )
 from expunge.registry.context import Context
+from expunge.registry.head_file import HeadFile
 from expunge.registry.log import STATEMENT, Content, Log
 from expunge.registry.models import RegistryModels
 from expunge.registry.recovery import backup, new_log, restore
@@ -79,6 +80,7 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "writing keys": ((keystore, "_write_at"),),
     "preparing a statement": ((completion, "_make_statement"),),
     "stating": ((completion, "write_statement"),),
+    "keeping the head": ((HeadFile, "write"),),
     # What users call.
     "sending requests": ((RegistryRequests, "accept"),),
     "applying requests": ((RegistryRequests, "apply"),),

@@ -32,6 +32,12 @@ BACKUP_ADVICE = (
     "was forgotten after the backup, and expunge restore forgets them again."
 )
 
+NO_HEAD_FILE = (
+    "the last signed head is kept in the folder alone: if the whole folder is put back "
+    "to an earlier day nobody notices, and people come back; keep it on another disk "
+    "(expunge init --head-file PATH)"
+)
+
 
 def init(
     *,
@@ -59,6 +65,14 @@ def init(
             help="For how many days backups hold what was deleted; receipts state it.",
         ),
     ] = None,
+    head_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Keep the last signed head here: a file, or a folder of head files, "
+            "on another disk. For a registry that exists, too.",
+        ),
+    ] = None,
     registry: Folder = FOLDER,
 ) -> Result:
     """Create a registry.
@@ -74,11 +88,16 @@ def init(
     except NoRegistry:
         change = "created"
     with Registry.create(
-        registry, url=store, regime=regime, backup_days=backup_days
+        registry,
+        url=store,
+        regime=regime,
+        backup_days=backup_days,
+        head_file=head_file,
     ) as opened:
         status = opened.status()
     data = {"registry": str(registry), "store": status.store, "key": status.key}
-    data |= {"change": change}
+    data |= {"change": change, "head_file": status.head_file}
+    unkept = [] if status.head_file else [NO_HEAD_FILE]
     if change == "created":
         journal = f"{registry / 'journal'}: secret; records what came after a backup"
         parts = [
@@ -88,10 +107,12 @@ def init(
             ("public key", f"{registry / 'public.pem'}: publish it"),
             ("journal", journal),
         ]
-        return Result(data, [format_pairs(parts), "", wrap(BACKUP_ADVICE)])
+        return Result(data, [format_pairs(parts), "", wrap(BACKUP_ADVICE)], unkept)
+    if head_file is not None:
+        return Result(data, f"{registry} keeps its last signed head in {head_file}")
     text = f"{registry} is a registry already; nothing was changed"
     note = "--regime and --backup-days count only when one is created"
-    return Result(data, text, [note])
+    return Result(data, text, [note, *unkept])
 
 
 def restore(
@@ -102,6 +123,13 @@ def restore(
     journal: Annotated[
         bool,
         typer.Option("--journal", help="Rebuild the journal, without a backup."),
+    ] = False,
+    accept_mark: Annotated[
+        bool,
+        typer.Option(
+            "--accept-mark",
+            help="Go on though the head file is lost, or has a newer head.",
+        ),
     ] = False,
     yes: Yes = False,
     registry: Folder = FOLDER,
@@ -114,19 +142,30 @@ def restore(
     a journal that is sound stays as it is. Rows that were rectified or added after the
     backup, and newer tokens and aliases, are lost, and removed aliases are there again:
     it says which, with exit code 14.
+
+    If the head file is lost for good, or says that there was more than journal and
+    backup have, --accept-mark goes on from what there is, with or without a backup. The
+    ledger gets an entry that says so. Whoever was forgotten after that is in the models
+    again: forget them again.
     """
-    if (backup is None) != journal:
+    if journal and (accept_mark or backup is not None):
+        raise InvalidInput("--journal rebuilds the journal, and takes nothing else")
+    if backup is None and not (journal or accept_mark):
         raise InvalidInput(
             "give either the folder of a backup, or --journal to rebuild the journal"
         )
-    if backup is None:
+    if journal:
         return _rebuild_journal(registry)
+    if backup is None:
+        return _accept_mark(registry, yes=yes)
     require_file(backup)
     confirm(f"Replace the store of {registry} by that of {backup}?", yes=yes)
     from ..registry import Registry
 
     with show_progress("forgetting again") as report:
-        restored = Registry.restore(registry, backup, on_progress=report)
+        restored = Registry.restore(
+            registry, backup, accept_mark=accept_mark, on_progress=report
+        )
     with restored:
         n_completed = restored.status().n_completed
     losses = restored.losses
@@ -145,6 +184,18 @@ def restore(
         [f"restored {registry}: {requests} completed", *describe_losses(losses)],
         error=error if losses else None,
     )
+
+
+def _accept_mark(folder: Path, *, yes: bool) -> Result:
+    """Go on from the ledger as it is."""
+    from ..registry import Registry
+
+    confirm(f"Go on from the ledger of {folder}, as its last day has it?", yes=yes)
+    with Registry.restore(folder, accept_mark=True) as opened:
+        size = opened.status().ledger_size
+    text = f"the ledger of {folder} goes on, with {size} entries"
+    note = "whoever was forgotten after its last day must be forgotten again"
+    return Result({"registry": str(folder), "ledger_size": size}, text, [note])
 
 
 def _rebuild_journal(folder: Path) -> Result:

@@ -196,6 +196,8 @@ def describe_status(status: "RegistryStatus") -> list[str | TextTable]:
     ]
     if status.clock.warning:
         parts.append(wrap(f"warning: {status.clock.warning}"))
+    if status.unsigned:
+        parts.append(wrap(f"warning: {status.unsigned}"))
     parts.append("")
     if status.models:
         models = [

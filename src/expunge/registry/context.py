@@ -30,6 +30,7 @@ from ..ledger.documents import day_of, midnight
 from ..ledger.keys import read_secret
 from ..rights.identifiers import SPELLING
 from ..rights.regimes import regime_named
+from .head_file import HeadFile
 from .log import Log
 from .statements import Statement, apply_line
 from .storage import (
@@ -51,7 +52,7 @@ from .storage.keystore import (
     note_shredded,
     read_counts,
 )
-from .storage.tables import overtaken_error
+from .storage.tables import overtaken_error, read_metadata
 
 # SciPy takes a while to import. Requests are accepted without it, and what needs it is
 # imported when the first model is loaded.
@@ -76,6 +77,9 @@ class Settings:
     backup_days
         For how many days after a deletion a backup may hold what was deleted; None if
         the operator does not say. Receipts state it.
+    head_file
+        Where the last signed head is kept, a file or a folder on another disk; None if
+        nowhere.
     ids
         How ids of people are normalised before they become tags.
     version
@@ -85,6 +89,7 @@ class Settings:
     url: str | None = None
     regime: str = "gdpr"
     backup_days: int | None = None
+    head_file: str | None = None
     ids: str = SPELLING
     version: int = VERSION
 
@@ -102,6 +107,10 @@ class Settings:
             )
         if not isinstance(self.url, str | None):
             raise InvalidInput("the store URL must be a string; omit it to use SQLite")
+        if not isinstance(self.head_file, str | None):
+            raise InvalidInput(
+                f"head_file={self.head_file!r}; name a file, or a folder of head files"
+            )
         if self.ids != SPELLING:
             raise InvalidInput(
                 f"the registry normalises ids by {self.ids!r}, and this expunge by "
@@ -323,6 +332,12 @@ class Context(Private):
         """The keys of everything that may have to be erased."""
         return self.checkpoints.keystore
 
+    @property
+    def head_file(self) -> HeadFile | None:
+        """Where the last signed head is kept, if it is."""
+        where = self.settings.head_file
+        return None if where is None else HeadFile(Path(where))
+
     def close(self) -> None:
         """Close the database and drop what is in memory."""
         self.cache.clear()
@@ -431,6 +446,24 @@ def write_statement(
         check()
         also(connection)
     context.ledger = statement.batch.ledger
+    keep_head(context)
+
+
+def keep_head(context: Context, *, accept: bool = False) -> None:
+    """Write the last head to the head file, if there is one, or refuse to go on.
+
+    Nothing may be signed before. With ``accept`` the ledger counts as it is, whatever
+    the head file says.
+    """
+    head_file = context.head_file
+    if head_file is None:
+        return
+    with context.store.read() as connection:
+        if not accept:
+            head_file.require_extended(connection)
+        first = read_metadata(connection, ledger_table.FIRST_KEY)
+        last = ledger_table.read_last_head(connection)
+    head_file.write(first, last, new=accept)
 
 
 @contextmanager

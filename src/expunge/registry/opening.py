@@ -8,6 +8,7 @@ refused with what to do about it.
 
 import os
 from contextlib import closing, suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from .context import (
     Context,
     Paths,
     Settings,
+    keep_head,
     read_settings,
     require_keys,
     require_safe_folder,
@@ -70,7 +72,19 @@ def create_context(paths: Paths, settings: Settings) -> Context:
             f"{paths.folder} holds a registry on another database; open it, or make "
             "this one elsewhere"
         )
-    return open_context(paths)
+    context = open_context(paths)
+    with context.close_on_error():
+        if settings.head_file not in (None, existing.head_file):
+            _keep_heads(context, settings)
+    return context
+
+
+def _keep_heads(context: Context, settings: Settings) -> None:
+    """Keep the last head in another place from now on."""
+    context.settings = replace(context.settings, head_file=settings.head_file)
+    with context.hold_lock(WAIT):
+        keep_head(context, accept=True)
+        write_settings(context.paths, context.settings)
 
 
 def _create_new(paths: Paths, settings: Settings) -> Context:
@@ -94,6 +108,7 @@ def _create_new(paths: Paths, settings: Settings) -> Context:
             context.checkpoints.require_owner(key.public.raw.hex())
             require_current_store(context)
             tidy_keys(context)
+            keep_head(context, accept=True)
             write_settings(paths, settings)  # last: now it is a registry
     return context
 
@@ -112,6 +127,9 @@ def open_context(paths: Paths) -> Context:
     context = open_unchecked(paths)
     with context.close_on_error():
         require_current_store(context)
+        if context.head_file is not None:
+            with context.store.read() as connection:
+                context.head_file.require_extended(connection)
         _delete_leftovers(context)
     return context
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from numpy.typing import ArrayLike
 
 from ..display.progress import OnProgress, be_silent
-from ..exceptions import InvalidInput
+from ..exceptions import ExpungeError, InvalidInput
 from ..ledger import Entry, Head
 from ..private_model.subjects import people
 from ..rights.identifiers import ID
@@ -45,7 +45,12 @@ from .deliveries import RegistryDeliveries
 from .keys import rotate_signing_key, rotate_tag_key
 from .listing import RequestCounts, count_requests
 from .models import ModelStatus, RegistryModels, fit_model, model_status
-from .opening import create_context, open_context, require_current_store
+from .opening import (
+    create_context,
+    open_context,
+    open_unchecked,
+    require_current_store,
+)
 from .recovery.losses import Losses
 from .requests import RegistryRequests
 from .storage import ledger_table, people_table, releases_table, requests_table
@@ -84,6 +89,10 @@ class RegistryStatus:
         "sqlite" or "postgresql".
     clock
         Whether the machine's clock is believed.
+    head_file
+        Where the last signed head is kept; empty if nowhere.
+    unsigned
+        Why nothing is signed now, and requests wait; empty if the head can be kept.
     """
 
     models: tuple[ModelStatus, ...]
@@ -96,6 +105,8 @@ class RegistryStatus:
     key: str
     store: str
     clock: ClockStatus
+    head_file: str = ""
+    unsigned: str = ""
 
 
 class Registry:
@@ -140,6 +151,7 @@ class Registry:
         url: str | None = None,
         regime: str = "gdpr",
         backup_days: int | None = None,
+        head_file: str | PathLike[str] | None = None,
     ) -> Self:
         """Make a registry, or bring the tables of one that exists up to date.
 
@@ -154,8 +166,14 @@ class Registry:
             "uk-gdpr" or "ccpa".
         backup_days
             For how many days a backup may hold what was deleted, which receipts state.
+        head_file
+            Where to keep the last signed head of the ledger: a file, or a folder in
+            which each registry has one, on another disk. A folder that is put back to
+            an earlier day as a whole is noticed by it alone. A registry that exists
+            keeps its head there from now on.
         """
-        settings = Settings(url, regime, backup_days)
+        where = None if head_file is None else os.path.abspath(head_file)
+        settings = Settings(url, regime, backup_days, where)
         return cls(create_context(Paths(Path(folder)), settings))
 
     @classmethod
@@ -167,8 +185,9 @@ class Registry:
     def restore(
         cls,
         folder: str | PathLike[str],
-        backup: str | PathLike[str],
+        backup: str | PathLike[str] | None = None,
         *,
+        accept_mark: bool = False,
         on_progress: OnProgress = be_silent,
     ) -> Self:
         """Put a registry's store back from a backup, and forget everybody again.
@@ -182,17 +201,35 @@ class Registry:
         backup
             A folder with ``keys/sealing``, ``checkpoints`` and, on SQLite,
             ``expunge.db`` as they were when the backup was taken. A PostgreSQL
-            database must have been put back already.
+            database must have been put back already. None, with ``accept_mark``, keeps
+            the store as it is.
+        accept_mark
+            Go on from the ledger as it is, or as the newest journal leads to, though
+            the head file is lost or says that there was more. Whoever was forgotten
+            after that is in the models again. The ledger gets an entry.
         on_progress
             Called with how many steps are done, of how many.
         """
-        from .recovery.restore import restore_registry
+        from .recovery.restore import accept_ledger, restore_registry
 
         paths = Paths(Path(folder))
+        if backup is None:
+            if not accept_mark:
+                raise InvalidInput("name the folder of a backup, or accept_mark=True")
+            context = open_unchecked(paths)
+            with context.close_on_error():
+                require_current_store(context)
+                accept_ledger(context)
+            return cls(context)
         require_safe_folder(paths)
         context = Context.in_folder(paths, read_settings(paths))
         with context.close_on_error():
-            losses = restore_registry(context, Path(backup), on_progress=on_progress)
+            losses = restore_registry(
+                context,
+                Path(backup),
+                on_progress=on_progress,
+                accept_mark=accept_mark,
+            )
         registry = cls(context)
         registry.losses = losses
         return registry
@@ -379,7 +416,21 @@ class Registry:
                 key=ledger.keys.current.id,
                 store=self._context.store.dialect,
                 clock=read_clock(connection),
+                head_file=self._context.settings.head_file or "",
+                unsigned=self._why_unsigned(),
             )
+
+    def _why_unsigned(self) -> str:
+        """Return why the last head cannot be kept; it is looked at, and not written."""
+        head_file = self._context.head_file
+        if head_file is None:
+            return ""
+        with self._context.store.read() as connection:
+            try:
+                head_file.require_extended(connection)
+            except ExpungeError as error:
+                return str(error)
+        return ""
 
     def clock(self) -> ClockStatus:
         """Return whether the machine's clock is believed; quicker than ``status``."""

@@ -294,7 +294,14 @@ def serve(
         proxy_headers=True,
     )
     host, port = listener.getsockname()[:2]
-    log("starting", host=host, port=port, window=settings.window)
+    kept = registry.status().head_file
+    log(
+        "starting",
+        host=host,
+        port=port,
+        window=settings.window,
+        head_file=kept or "none, so a folder that is put back whole is not noticed",
+    )
     with ignore_signals():
         server = WatchedServer(config, app.state.readiness, notice=settings.notice)
         server.run(sockets=[listener])

@@ -22,6 +22,7 @@ from ...ledger import (
     EntryProof,
     Handling,
     HoldEnded,
+    Ledger,
     ModelRegistered,
     ModelRemoved,
     ReleaseMade,
@@ -42,6 +43,7 @@ from ...rights.standing import BY_OPERATOR
 from ..context import (
     Context,
     erase_deleted,
+    keep_head,
     next_entry_time,
     read_ledger,
     settle_keys,
@@ -72,12 +74,16 @@ def finish_committed(context: Context, wait: float) -> None:
         made, _ = read_counts(connection)
     if made != context.keystore.end():
         settle_keys(context)
-    with context.store.read(snapshot=False) as connection:
+    # At one moment: what another worker states from here on has our numbers.
+    with context.store.read() as connection:
         rows, dead = read_unstated(connection), read_dead(connection)
+        ledger = read_ledger(context, connection) if rows else None
     if not rows and not dead:
         return
+    if rows:
+        keep_head(context)  # or nothing is signed
     with erase_deleted(context, wait, dead=dead) as note_erased:
-        statement = _make_statement(context, rows) if rows else None
+        statement = _make_statement(context, rows, ledger=ledger) if ledger else None
     if statement is not None:
         write_statement(context, statement, also=note_erased)
     else:
@@ -143,16 +149,18 @@ def state_ended_holds(connection: Connection, requests: Sequence[str]) -> None:
     add_unstated(connection, entries, earliest=[0] * len(entries))
 
 
-def _make_statement(context: Context, rows: Sequence[Any]) -> Statement:
+def _make_statement(
+    context: Context, rows: Sequence[Any], *, ledger: Ledger
+) -> Statement:
     """Return the statement of what must be stated, with the receipts of requests."""
     pending = [read_entry(row.text) for row in rows]
     done = [one.request for one in pending if isinstance(one, RequestCompleted)]
     digests = [one.certificate for one in pending if isinstance(one, MADE)]
     with context.store.read(snapshot=False) as connection:
-        batch = LedgerBatch(read_ledger(context, connection))
         requests = requests_table.find_requests(connection, done)
         texts = releases_table.read_certificates(connection, digests)
         shipped = releases_table.shipped_releases(connection) if digests else []
+    batch = LedgerBatch(ledger)
     time = next_entry_time(batch.ledger, max(row.earliest for row in rows))
     day = day_of(time)
     for entry in pending:

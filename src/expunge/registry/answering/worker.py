@@ -42,7 +42,7 @@ from ...exceptions import (
 from ...ledger import UnusableKey
 from ...rights.standing import DONE, NOTHING_FOUND, forgets
 from ..clock import follow_clock
-from ..context import Context, give_up_keys, now, require_keys, today
+from ..context import Context, give_up_keys, keep_head, now, require_keys, today
 from ..keys import tidy_keys
 from ..log import Content
 from ..storage import (
@@ -479,6 +479,7 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
     Everything that changes models begins here.
     """
     context.log.catch_up()
+    keep_head(context)  # before anything changes that could not be signed
     may_end = follow_clock(context)
     with context.store.read(snapshot=False) as connection:
         pending = requests_table.read_pending(connection)

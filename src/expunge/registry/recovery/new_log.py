@@ -17,7 +17,7 @@ from ...exceptions import JournalDamaged, NeedsRestore
 from ...ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
 from ...ledger.documents import midnight
 from ...promise.certificate import Certificate
-from ..context import WAIT, Context, require_keys
+from ..context import WAIT, Context, keep_head, require_keys
 from ..log import STATEMENT, Content, Mark, read_position
 from ..statements import MADE, accepted_line, apply_line, request_line
 from ..storage import (
@@ -36,6 +36,7 @@ def begin_new_log(context: Context) -> int | None:
     log = context.log
     with context.hold_lock(WAIT):
         log.settle_draft()
+        keep_head(context)  # or the database is of an earlier day
         with context.store.read() as connection:
             known = read_position(connection)
         with suppress(JournalDamaged, NeedsRestore):

@@ -44,7 +44,7 @@ from ..answering.changes import (
 from ..answering.completion import state_releases
 from ..answering.settling import Asked, settle
 from ..answering.worker import recover
-from ..context import WAIT, Context, next_entry_time, settle_keys
+from ..context import WAIT, Context, keep_head, next_entry_time, settle_keys
 from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
 from ..loaded_model import LoadedModel
 from ..log import STATEMENT, Content, Mark, read_position
@@ -61,7 +61,7 @@ from ..storage import (
 from ..storage.engine import translate_errors
 from ..storage.keystore import FIRST
 from ..storage.ledger_table import LedgerBatch
-from ..storage.tables import has_tables, overtaken_error
+from ..storage.tables import has_tables, overtaken_error, read_metadata
 from .backup import (
     read_checkpoint_files,
     replace_database,
@@ -149,12 +149,13 @@ class Continuation(Private):
 
 
 def restore_registry(
-    context: Context, backup: Path, *, on_progress: OnProgress
+    context: Context, backup: Path, *, on_progress: OnProgress, accept_mark: bool
 ) -> Losses:
     """Put the store back from a backup and bring it up to date with the journal.
 
     Returns what cannot come back. A backup that does not fit the journal is refused
-    before anything is replaced.
+    before anything is replaced, and so is one that does not lead to the head in the
+    head file, unless ``accept_mark``.
     """
     require_parts(context, backup)
     keys = Keystore(backup / "keys" / "sealing")
@@ -173,6 +174,10 @@ def restore_registry(
             ahead = _read_continuation(copy)
             require_files_there(copy, names=ahead.moved)
             _require_known_head(copy, ahead, head=known.head)
+            if context.head_file is not None and not accept_mark:
+                with copy.store.read() as connection:
+                    first = read_metadata(connection, ledger_table.FIRST_KEY)
+                _require_known_head(copy, ahead, head=context.head_file.read(first))
             _require_keys(context, copy, ledger=ahead.ledger)
             files = read_checkpoint_files(backup)
         n_steps = STEPS + len(ahead.changed)
@@ -189,6 +194,8 @@ def restore_registry(
             )
             on_progress(n_steps - 1, n_steps)
             context.store.erase_deleted(WAIT)
+            if accept_mark:
+                keep_head(context, accept=True)
             recover(context, WAIT)  # what was accepted meanwhile, too
         on_progress(n_steps, n_steps)
     return ahead.losses
@@ -206,6 +213,34 @@ def _report_lost_lock(lock: Path) -> Iterator[None]:
         if isinstance(error, FileNotFoundError):
             raise store_failure(error) from error
         raise
+
+
+def accept_ledger(context: Context) -> None:
+    """Go on from the ledger as it is, whatever the head file says; an entry says so."""
+    if context.head_file is None:
+        raise InvalidInput(
+            "the registry has no head file, so there is none to accept; name one with "
+            "expunge init --head-file"
+        )
+    with context.hold_lock(WAIT):
+        context.log.catch_up()
+        with context.store.read() as connection:
+            batch = LedgerBatch(ledger_table.read_ledger(connection))
+        time = next_entry_time(batch.ledger)
+        restored = Restored(
+            sequence=batch.ledger.size,
+            day=day_of(time),
+            taken=batch.ledger.day,
+            n_replayed=0,
+        )
+        batch.append(restored)
+        key = find_signing_key(context.paths, batch.ledger.keys.current)
+        statement = Statement(batch, batch.ledger.head(key, restored.day), time)
+        line = statement.to_line()
+        with context.log.record(line, in_turn=True, by=statement.write_line):
+            pass
+        keep_head(context, accept=True)
+        recover(context, WAIT)
 
 
 def _require_keys(context: Context, copy: Context, *, ledger: Ledger) -> None:
@@ -297,9 +332,10 @@ def _require_known_head(context: Context, ahead: Continuation, *, head: str) -> 
         if ledger_table.has_head(connection, head):
             return
     raise LedgerCorrupt(
-        "the ledger in use has a signed head that backup and journal do not know, "
-        "and receipts may show it; they are not of the same registry, or one was "
-        "altered: nothing was restored"
+        "there is a signed head, in the ledger in use or in the head file, that backup "
+        "and journal do not know, and receipts may show it: the journal is older, of "
+        "another registry, or was altered; nothing was restored: put its newest copy "
+        "in place"
     )
 
 

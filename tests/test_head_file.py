@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last signed head outside the folder: what it notices, and what it holds up."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from expunge.exceptions import (
+    InvalidInput,
+    LedgerCorrupt,
+    NeedsRestore,
+    StoreFailed,
+)
+from expunge.ledger import Head, Restored
+from expunge.registry import Registry, Request, rebuild_journal
+from tests.registries import (
+    crash_at,
+    dump_of,
+    put_back,
+    registry_at,
+    require_consistent,
+    stages_of,
+)
+
+ONE = "a" * 32
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """Return a folder on another disk."""
+    disk = tmp_path / "other disk"
+    disk.mkdir()
+    return disk
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "registry"))
+
+
+@pytest.fixture
+def kept(folder: Path, disk: Path) -> Path:
+    """Return a registry that keeps its heads, and forgot person 2 since its backup."""
+    Registry.create(folder, head_file=disk).close()
+    shutil.copytree(folder, folder.with_name("backup"))
+    with Registry.open(folder) as registry:
+        registry.forget(["person 2"], ONE)
+    return folder
+
+
+def put_folder_back(folder: Path) -> None:
+    """Put everything back that a folder held: database, log, mark, keys, settings."""
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name("backup"), folder)
+
+
+def head_in(disk: Path) -> Head:
+    (path,) = disk.iterdir()
+    return Head.from_json(json.loads(path.read_text())["head"])
+
+
+def size_of(registry: Registry) -> int:
+    return registry.status().ledger_size
+
+
+class TestAFolderThatIsPutBackWhole:
+    def test_is_noticed_by_nobody_without_a_head_file(self, folder: Path) -> None:
+        """So far as the folder goes, nothing ever happened: people are back."""
+        shutil.copytree(folder, folder.with_name("backup"))
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"], ONE)
+        put_folder_back(folder)
+        with Registry.open(folder) as registry:
+            assert registry.requests.find_models(["person 2"])["person 2"]
+            assert registry.status().head_file == ""
+
+    def test_is_refused_with_one(self, kept: Path) -> None:
+        put_folder_back(kept)
+        for come_back in (Registry.open, Registry.create):
+            with pytest.raises(NeedsRestore, match="whole folder was put back"):
+                come_back(kept)
+
+    def test_may_not_have_its_log_rebuilt(self, kept: Path) -> None:
+        put_folder_back(kept)
+        (kept / "journal").unlink()
+        with pytest.raises(NeedsRestore, match="whole folder was put back"):
+            rebuild_journal(kept)
+
+    def test_comes_back_by_a_restore_with_the_newest_log(self, kept: Path) -> None:
+        newest = (kept / "journal").read_bytes()
+        put_folder_back(kept)
+        with pytest.raises(LedgerCorrupt, match="in the head file"):
+            Registry.restore(kept, kept.with_name("backup"))
+        (kept / "journal").write_bytes(newest)
+        with Registry.restore(kept, kept.with_name("backup")) as registry:
+            assert registry.requests.find_models(["person 2"]) == {"person 2": ()}
+            require_consistent(registry)
+
+    def test_is_accepted_by_an_entry(self, kept: Path, disk: Path) -> None:
+        put_folder_back(kept)
+        with Registry.restore(kept, accept_mark=True) as registry:
+            last = list(registry.ledger.entries())[-1]
+            assert isinstance(last, Restored) and last.n_replayed == 0
+            assert head_in(disk).size == size_of(registry)
+            registry.forget(["person 2"], ONE)
+            require_consistent(registry)
+        Registry.open(kept).close()
+
+    def test_or_by_a_restore_that_says_so(self, kept: Path, disk: Path) -> None:
+        put_folder_back(kept)
+        backup = kept.with_name("backup")
+        with Registry.restore(kept, backup, accept_mark=True) as registry:
+            assert head_in(disk).size == size_of(registry)
+            require_consistent(registry)
+        Registry.open(kept).close()
+
+    def test_on_postgresql(self, tmp_path: Path, disk: Path, database_url: str) -> None:
+        folder = tmp_path / "registry"
+        with registry_at(folder, database_url) as registry:
+            Registry.create(folder, head_file=disk).close()
+            dump = dump_of(registry)
+            shutil.copytree(folder, tmp_path / "backup")
+        with Registry.open(folder) as registry:
+            registry.forget(["person 2"], ONE)
+            put_back(registry, dump)
+        put_folder_back(folder)
+        with pytest.raises(NeedsRestore, match="whole folder was put back"):
+            Registry.open(folder)
+
+
+class TestTheFile:
+    def test_has_the_last_head_after_each_statement(
+        self, folder: Path, disk: Path, tmp_path: Path
+    ) -> None:
+        with Registry.create(folder, head_file=disk) as registry:
+            steps: list[Callable[[], object]] = [
+                lambda: registry.forget(["person 2"]),
+                registry.keys.rotate_signing_key,
+                lambda: registry.models.remove("half"),
+            ]
+            assert head_in(disk).size == size_of(registry)
+            for step in steps:
+                step()
+                assert head_in(disk).size == size_of(registry)
+                assert head_in(disk).to_json() == registry.ledger.head()
+
+    def test_is_one_for_each_registry_in_a_folder(
+        self, folder: Path, disk: Path, tmp_path: Path
+    ) -> None:
+        Registry.create(folder, head_file=disk).close()
+        registry_at(tmp_path / "second").close()
+        Registry.create(tmp_path / "second", head_file=disk).close()
+        assert len([*disk.iterdir()]) == 2
+        for one in (folder, tmp_path / "second"):
+            Registry.open(one).close()
+
+    def test_of_another_registry_is_not_overwritten(
+        self, folder: Path, disk: Path, tmp_path: Path
+    ) -> None:
+        path = disk / "head"
+        Registry.create(folder, head_file=path).close()
+        before = path.read_bytes()
+        with registry_at(tmp_path / "second"):
+            pass
+        with pytest.raises(InvalidInput, match="of another registry"):
+            Registry.create(tmp_path / "second", head_file=path)
+        assert path.read_bytes() == before
+        Registry.open(tmp_path / "second").close()  # as it was, without a head file
+
+    def test_is_behind_by_no_more_than_a_crash(self, kept: Path, disk: Path) -> None:
+        """Killed after the statement and before the file: the next worker writes it."""
+        with Registry.open(kept) as registry:
+            with crash_at("keeping the head", nth=3):
+                registry.forget(["person 3"])
+        with Registry.open(kept) as registry:
+            assert head_in(disk).size < size_of(registry)
+            registry.requests.apply()
+            assert head_in(disk).size == size_of(registry)
+
+
+class TestAFileThatCannotBeUsed:
+    def test_holds_up_what_would_be_signed(self, kept: Path, disk: Path) -> None:
+        """Requests are accepted and wait; once the disk is back they are applied."""
+        asked = Request(("person 3",))
+        with Registry.open(kept) as registry:
+            size = size_of(registry)
+            away = disk.rename(disk.with_name("unmounted"))
+            disk.touch()
+            registry.requests.accept([asked])
+            for _ in range(2):
+                with pytest.raises(StoreFailed, match="requests wait: mount its disk"):
+                    registry.requests.apply()
+            assert stages_of(registry, asked) == ["accepted"]
+            assert size_of(registry) == size
+            assert "mount its disk" in registry.status().unsigned
+            with pytest.raises(StoreFailed, match="mount its disk"):
+                registry.models.remove("half")
+            disk.unlink()
+            away.rename(disk)
+            registry.requests.apply()
+            assert stages_of(registry, asked) == ["completed"]
+            assert registry.status().unsigned == ""
+            assert head_in(disk).size == size_of(registry)
+
+    @pytest.mark.parametrize("how", ["missing", "damaged"])
+    def test_is_refused_by_every_start(self, kept: Path, disk: Path, how: str) -> None:
+        (path,) = disk.iterdir()
+        if how == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(b"{")
+        with pytest.raises(StoreFailed, match="run expunge restore --accept-mark"):
+            Registry.open(kept)
+        with Registry.restore(kept, accept_mark=True) as registry:
+            assert head_in(disk).size == size_of(registry)
+        Registry.open(kept).close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    assert not list((tmp_path / "other disk").glob(".*"))
