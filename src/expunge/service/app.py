@@ -53,15 +53,7 @@ HEADERS = (
 
 
 class LimitBodies:
-    """Middleware that refuses long bodies; a batch may be longer.
-
-    Parameters
-    ----------
-    app
-        The application within.
-    settings
-        With the limits.
-    """
+    """Middleware that refuses long bodies; a batch may be longer."""
 
     def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
         self._short, self._long = (
@@ -88,15 +80,7 @@ def read_length(scope: Scope) -> int:
 
 
 class AddHeaders:
-    """Middleware that adds the headers by which browsers protect a page.
-
-    Parameters
-    ----------
-    app
-        The application within.
-    settings
-        Whether https is demanded.
-    """
+    """Middleware that adds the headers by which browsers protect a page."""
 
     def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
         self.app = app

@@ -54,15 +54,7 @@ bearer = HTTPBearer(
 
 
 class Authenticator:
-    """Finds out whose a token is, and how often it may call.
-
-    Parameters
-    ----------
-    registry
-        With the tokens.
-    rate
-        Calls that a token may make in a minute.
-    """
+    """Finds out whose a token is, and how often it may call."""
 
     def __init__(self, registry: Registry, rate: int) -> None:
         self._registry = registry

@@ -163,11 +163,6 @@ class Quota:
 
     What counts is what was sent, and never who is known. What is sent again counts
     again.
-
-    Parameters
-    ----------
-    settings
-        With the limits.
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
@@ -214,21 +209,17 @@ class Note:
 
 
 class Intake:
-    """Takes requests in, shows them, and cancels them.
-
-    Parameters
-    ----------
-    registry
-        Where they are kept.
-    settings
-        Of the service.
-    """
+    """Takes requests in, shows them, and cancels them."""
 
     def __init__(self, registry: Registry, settings: ServiceSettings) -> None:
         self.registry = registry
         self.settings = settings
         self.windows = settings.windows
-        self._writer = GroupWriter(self._accept, "accepting", weigh=weigh_all)
+        self._writer = GroupWriter(
+            self._accept,
+            "accepting",
+            weigh=lambda group: sum(one.weight for one in group),
+        )
         self._quota = Quota(settings)
         self._recorder = GroupWriter(self._record, "recording")
         self._with_rows = CapacityLimiter(MOST_WITH_ROWS)
@@ -332,7 +323,10 @@ class Intake:
         """
         found = self.registry.requests.statuses([request]).get(request)
         if found is None or sender not in (None, found.sender):
-            raise unknown_request(request)
+            raise UnknownRequest(
+                f"request {request} was not sent by you, or never accepted; check its "
+                "id"
+            )
         return show_at(found, now())
 
     def cancel(self, request: str, sender: str | None) -> ShownRequest:
@@ -404,20 +398,8 @@ class Intake:
         return [None] * len(notes)
 
 
-def weigh_all(group: Sequence[Submission]) -> int:
-    """Return how much of a group of writes the requests of a call take up."""
-    return sum(one.weight for one in group)
-
-
 def not_pending(request: str) -> RequestConflict:
     """Return the error for a request that can no longer be cancelled."""
     return RequestConflict(
         f"request {request} is not pending any more, and can no longer be cancelled"
-    )
-
-
-def unknown_request(request: str) -> UnknownRequest:
-    """Return the error for a request that a caller does not know."""
-    return UnknownRequest(
-        f"request {request} was not sent by you, or never accepted; check its id"
     )

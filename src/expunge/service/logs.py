@@ -180,13 +180,7 @@ def find_route(scope: Scope) -> str:
 
 
 class LogCalls:
-    """Middleware that writes a line for each call.
-
-    Parameters
-    ----------
-    app
-        The application within.
-    """
+    """Middleware that writes a line for each call."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -245,13 +239,7 @@ class HiddenCalls(FastAPI):
 
 
 class ShowCalls:
-    """Middleware within telemetry that gives a call back what was hidden.
-
-    Parameters
-    ----------
-    app
-        The application within.
-    """
+    """Middleware within telemetry that gives a call back what was hidden."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

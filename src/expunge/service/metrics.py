@@ -23,13 +23,7 @@ BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 900.0)
 
 
 class RegistryCollector(Collector):
-    """Reads the metrics of a registry.
-
-    Parameters
-    ----------
-    registry
-        Whose they are.
-    """
+    """Reads the metrics of a registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -105,13 +99,7 @@ def _make(name: str, text: str, *, label: str, values: Mapping[str, int]) -> Met
 
 
 class Metrics:
-    """The metrics of a service.
-
-    Parameters
-    ----------
-    registry
-        What is served.
-    """
+    """The metrics of a service."""
 
     def __init__(self, registry: Registry) -> None:
         self._collected = CollectorRegistry()

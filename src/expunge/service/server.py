@@ -33,13 +33,6 @@ class Readiness:
 
     Calls that wait for the store fill the threads of the routes, and who asks whether
     the service is ready must not wait for them.
-
-    Parameters
-    ----------
-    registry
-        What is served.
-    workers
-        The threads that must live.
     """
 
     def __init__(self, registry: Registry, workers: Sequence[Worker]) -> None:

@@ -38,35 +38,33 @@ class ShownRequest:
 
     Parameters
     ----------
-    request
-        Its id.
+    status
+        How far it is, for those who may see all of it. Its times are private.
     state
         "pending": it can be cancelled. "in_progress": it is being answered, or waits
         for an operator. "completed": there is a receipt. "cancelled".
-    window
-        In which it came.
     answered
         When the answer was shown, in milliseconds since 1970; None before that.
-    status
-        Everything else, for those who may see it. Its times are private.
     """
 
-    request: str
-    state: State
-    window: Window
-    answered: int | None
     status: RequestStatus
+    state: State
+    answered: int | None
+
+    @property
+    def request(self) -> str:
+        """Its id."""
+        return self.status.request
+
+    @property
+    def window(self) -> Window:
+        """The window in which it came."""
+        return self.status.window
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How time is cut into windows.
-
-    Parameters
-    ----------
-    seconds
-        The length of a window.
-    """
+    """How time is cut into windows."""
 
     seconds: int
 
@@ -99,4 +97,4 @@ def show_at(status: RequestStatus, time: int) -> ShownRequest:
         moment = window.next_answer(status.completed)
         if time >= moment:
             state, answered = "completed", moment
-    return ShownRequest(status.request, state, window, answered, status)
+    return ShownRequest(status, state, answered)

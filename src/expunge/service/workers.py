@@ -72,13 +72,7 @@ class Worker(Protocol):
 
 
 class BackgroundThread(ABC):
-    """A worker of one thread.
-
-    Parameters
-    ----------
-    name
-        Of the thread.
-    """
+    """A worker of one thread."""
 
     def __init__(self, name: str) -> None:
         self._stop = Event()

@@ -54,19 +54,7 @@ def count_results(shown: ShownRequest) -> int | None:
 def describe_status(
     shown: ShownRequest, registry: Registry, *, processor: Processor, address: str
 ) -> Answer:
-    """Return how far a request is; every field is always there.
-
-    Parameters
-    ----------
-    shown
-        The request.
-    registry
-        With the receipts.
-    processor
-        Who answers.
-    address
-        Under which others reach the service.
-    """
+    """Return how far a request is; every field is always there."""
     extensions = {}
     if shown.state == "completed":
         receipt = json.loads(registry.requests.receipt(shown.request) or "{}")
@@ -90,17 +78,7 @@ def describe_status(
 def make_composers(
     registry: Registry, processor: Processor, *, address: str
 ) -> dict[str, Composer]:
-    """Return what makes the messages of each form of callback.
-
-    Parameters
-    ----------
-    registry
-        With the receipts.
-    processor
-        Who signs.
-    address
-        Under which others reach the service.
-    """
+    """Return what makes the messages of each form of callback."""
 
     def compose_signed(
         delivery: Delivery, shown: ShownRequest, *, edition: Edition

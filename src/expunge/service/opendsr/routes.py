@@ -81,17 +81,7 @@ Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
 
 
 def make_router(intake: Intake, processor: Processor, *, policy: Policy) -> APIRouter:
-    """Return the routes of all editions.
-
-    Parameters
-    ----------
-    intake
-        Where requests come in.
-    processor
-        Who answers.
-    policy
-        Whom the service may call.
-    """
+    """Return the routes of all editions."""
     router = APIRouter()
 
     @router.get(CERTIFICATE_PATH, include_in_schema=False)
