@@ -183,17 +183,11 @@ def _read_rows(parts: Parts, y: Any, given: ArrayLike | None) -> _Given:
     around: dict[str, Any] = {}
     if parts.preprocessing is not None:
         around["preprocessing"] = parts.preprocessing
-    if _is_kept(by_class):
+    stated = isinstance(by_class, dict) and all(one > 0.0 for one in by_class.values())
+    if isinstance(by_class, str) or stated:  # weights that a model here takes
         around["class_weight"] = by_class
         both = None if given is None else np.asarray(given, dtype=np.float64)
     return _Given(parts, objective, both, total, around)
-
-
-def _is_kept(by_class: Any) -> bool:
-    """Whether a model here takes these weights of classes."""
-    if isinstance(by_class, str):
-        return True
-    return isinstance(by_class, dict) and all(one > 0.0 for one in by_class.values())
 
 
 def _suggest_tuned(given: _Given) -> str:

@@ -303,7 +303,10 @@ def examine(worlds: ModelPair, options: AuditOptions) -> AuditReport:
     direct = max(0.0, counts.lower(ratio, level))
     return AuditReport(
         epsilon_lower=max(direct, epsilon_of(mu, budget.delta)),
-        epsilon_claimed=_claimed_epsilon(budget),
+        # Of one release at delta; of its share, if several are joint.
+        epsilon_claimed=budget.epsilon
+        if budget.releases is None
+        else epsilon_of(budget.gdp, budget.delta),
         delta=budget.delta,
         epsilon_direct=direct,
         mu_lower=mu,
@@ -341,13 +344,6 @@ def _score_releases(worlds: ModelPair, options: AuditOptions) -> Worlds:
         return np.concatenate(blocks, axis=1)
 
     return score(worlds.first), score(worlds.second)
-
-
-def _claimed_epsilon(budget: Budget) -> float:
-    """Return the epsilon of one release at delta; of its share, if T are joint."""
-    if budget.releases is None:
-        return budget.epsilon
-    return epsilon_of(budget.gdp, budget.delta)
 
 
 @dataclass(frozen=True, slots=True)

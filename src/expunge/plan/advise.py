@@ -312,7 +312,12 @@ def suggest_budget(
         its sigma is tried too; otherwise epsilon is 1, and delta the smaller of 1e-5
         and the power of ten below 1/(10 n).
     """
-    _require_goal(max_loss, requests)
+    if not max_loss > 0.0:
+        raise InvalidInput(
+            f"max_loss={max_loss!r}; give a positive number, such as 0.01"
+        )
+    if not (isinstance(requests, Integral) and requests >= 1):
+        raise InvalidInput(f"requests={requests!r}; give a positive integer")
     trials = Trials.of(estimator, X, y, subjects=subjects, requests=requests)
     template = make_template(estimator, promise, n_people=len(trials.orders[0]))
     if template.releases is not None and template.releases <= requests:
@@ -375,16 +380,6 @@ def make_template(
         power = min(-5, floor(-log10(10.0 * n_people)))
         own = Budget(delta=float(f"1e{power}"))
     return replace(own, **promise)
-
-
-def _require_goal(max_loss: float, requests: int) -> None:
-    """Refuse a goal that makes no sense."""
-    if not max_loss > 0.0:
-        raise InvalidInput(
-            f"max_loss={max_loss!r}; give a positive number, such as 0.01"
-        )
-    if not (isinstance(requests, Integral) and requests >= 1):
-        raise InvalidInput(f"requests={requests!r}; give a positive integer")
 
 
 def _list_sentences(sentences: Iterable[str]) -> str:

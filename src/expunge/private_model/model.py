@@ -268,7 +268,9 @@ class PrivateModel(Private):
             # However it is answered; rows that are encoded cannot have such a promise.
             change.require_lengths(self.terms.row_norm)
         clock = perf_counter()
-        labels, objective, loss = self._labels_after(change), self.objective, None
+        labels, objective, loss = self.labels, self.objective, None
+        if labels is not None:
+            labels = labels.after(change, objective, kept=self._has_rows(change))
         if labels is not None and has_fewer_classes(labels, self.labels):
             loss = labels.loss_like(objective.loss)
             objective = replace(objective, loss=loss)
@@ -428,7 +430,17 @@ class PrivateModel(Private):
             scope = replace(scope, counted_apart=True)
         source = None if noise is None else noise.source
         account = self.accountant.compose(release_event(budget, source))
-        record = self._make_record()
+        record = Record(
+            radius=self.answer.radius.value,
+            radius_kind=self.answer.radius.kind,
+            decisions=self.answer.decisions,
+            n_samples=self.n_samples,
+            n_removed=self.n_removed,
+            timings={"request": self.seconds},
+            salt=random_bytes(SECRET_BYTES),
+            choice=self.chooser.scores,
+            selection=self.accountant.selection,
+        )
         certificate = certify(
             account,
             self.objective,
@@ -523,12 +535,6 @@ class PrivateModel(Private):
         kept = (self.training_rows or self.fetch) is not None
         return kept and change.positions is not None
 
-    def _labels_after(self, change: RowChange) -> Labels | None:
-        """Return the classes after a request, or refuse it."""
-        if self.labels is None:
-            return None
-        return self.labels.after(change, self.objective, kept=self._has_rows(change))
-
     def _rows_before(self) -> Rows:
         """Return the rows in memory before a request, as they are kept."""
         assert self.training_rows is not None
@@ -553,19 +559,6 @@ class PrivateModel(Private):
                 "those that it adds"
             )
         return rows
-
-    def _make_record(self) -> Record:
-        return Record(
-            radius=self.answer.radius.value,
-            radius_kind=self.answer.radius.kind,
-            decisions=self.answer.decisions,
-            n_samples=self.n_samples,
-            n_removed=self.n_removed,
-            timings={"request": self.seconds},
-            salt=random_bytes(SECRET_BYTES),
-            choice=self.chooser.scores,
-            selection=self.accountant.selection,
-        )
 
 
 def count_request(model: AnyModel, change: RowChange) -> AnyModel:

@@ -30,7 +30,6 @@ import numpy as np
 
 from ..core.arrays import Index, Vector, norm
 from ..core.objective import Objective
-from ..core.rows import Rows
 from ..core.sums import largest_moves, predict_each, slopes_at_each
 from ..core.values import Private, stored
 from ..engines import Workers
@@ -157,7 +156,10 @@ def retune(tuning: Tuning, split: Split, *, gone: Index) -> Tuning:
             for candidate, model in enumerate(before):
                 key = fold, candidate
                 if len(leaving):
-                    stepped[key] = _step(_subtract(model.state, leaving))
+                    state = model.state
+                    change = state.sums.over(leaving, leaving=True)
+                    require_rest(state, change)
+                    stepped[key] = _step(state.replace(sums=state.sums - change))
                 else:  # it trains on none of them, and is judged by fewer rows
                     held = Held.of(after.validation(fold))
                     models[key] = model.judged_on(held)
@@ -165,13 +167,6 @@ def retune(tuning: Tuning, split: Split, *, gone: Index) -> Tuning:
         if updated.choice.certified:
             return updated
     return tune(tuning.objectives, after)
-
-
-def _subtract(state: State, leaving: Rows) -> State:
-    """Return the state without rows, none of which may be of its own fold."""
-    change = state.sums.over(leaving, leaving=True)
-    require_rest(state, change)
-    return state.replace(sums=state.sums - change)
 
 
 def _step(state: State) -> tuple[State, Draft]:
