@@ -64,17 +64,17 @@ INSIDERS: Mapping[str, tuple[str, ...]] = {
     "tests/house.py": ("lake",),  # which stands apart, see ``APART``
     # They test a module inside it for its own sake, or lend what it works on.
     "tests/stores.py": ("storage",),
-    "tests/test_deliveries.py": ("delivery", "web_address"),
+    "tests/test_deliveries.py": ("deliveries", "web_address"),
     "tests/test_lake_rewrite.py": ("lake",),
-    "tests/test_listing.py": ("listing", "storage"),
+    "tests/test_listing.py": ("request", "requests", "storage"),
     "tests/test_log.py": ("log", "storage"),
-    "tests/test_look_ups.py": ("storage",),
+    "tests/test_look_ups.py": ("request", "storage"),
     "tests/test_outbound_policy.py": ("web_address",),
     "tests/test_registry_sparse.py": ("loaded_model",),
     "tests/test_sessions.py": ("storage",),
     "tests/test_standing.py": ("answering", "storage"),
     "tests/test_stores.py": ("storage",),
-    "tests/test_stores_tables.py": ("recovery", "storage"),
+    "tests/test_stores_tables.py": ("recovery", "request", "storage"),
 }
 # Functions of expunge.registry that anybody may import, beside its public classes.
 PUBLIC_FUNCTIONS = ("rebuild_journal",)

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from expunge.exceptions import InvalidInput
 from expunge.registry import Callback, Delivery, Outcome, Registry, Request
-from expunge.registry.delivery import (
-    STEPS,
-    NewDelivery,
-    Queued,
-    Untold,
-    after_attempt,
-)
+from expunge.registry.deliveries import STEPS, PendingEvents, after_attempt
 from expunge.registry.web_address import parse_web_address
 from tests.registries import (
     DAY,
@@ -61,14 +55,22 @@ def file_request(registry: Registry, *urls: str, person: str = "person 1") -> st
 def tell(registry: Registry, state: str, *, last: bool, moment: int = 0) -> None:
     """Queue a state for every callback that has to be looked at."""
     moment = moment or now()
-    untold = registry.deliveries.find_untold(moment)
+    pending = registry.deliveries.pending(moment)
     news = [
-        NewDelivery(one.id, one.form, state, one.status.request, one.host, since=moment)
-        for one in untold.callbacks
+        Delivery(
+            "",
+            one.form,
+            state,
+            one.status.request,
+            one.host,
+            address=one.id,
+            since=moment,
+        )
+        for one in pending.callbacks
     ]
     look = None if last else moment + 1
-    told = {one.id: (state, look) for one in untold.callbacks}
-    registry.deliveries.queue(Queued(news, told, untold))
+    looks = {one.id: (state, look) for one in pending.callbacks}
+    registry.deliveries.queue(pending, news, looks=looks)
 
 
 def claim_all(registry: Registry, moment: int = 0) -> list[Delivery]:
@@ -88,7 +90,7 @@ def counts(registry: Registry) -> dict[str, int]:
 
 
 def watched(registry: Registry, moment: int = 0) -> list[str]:
-    found = registry.deliveries.find_untold(moment or now()).callbacks
+    found = registry.deliveries.pending(moment or now()).callbacks
     return [one.status.request for one in found]
 
 
@@ -112,10 +114,10 @@ class TestCallbacks:
         early = Callback(asked.request, "https://evil.example.com/", "opendsr")
         registry.deliveries.add_callbacks([early, mine])
         registry.requests.accept([asked], strangers=True)
-        (seen,) = registry.deliveries.find_untold(now()).callbacks
+        (seen,) = registry.deliveries.pending(now()).callbacks
         assert seen.host == parse_web_address(URL).host
-        untold = registry.deliveries.find_untold(now() + 2 * DAY)
-        registry.deliveries.queue(Queued((), {}, untold))
+        pending = registry.deliveries.pending(now() + 2 * DAY)
+        registry.deliveries.queue(pending)
         assert count_callbacks(registry) == 1
 
     def test_sent_again_they_are_one(self, registry: Registry) -> None:
@@ -132,9 +134,9 @@ class TestCallbacks:
         )
         file_request(registry, URL)
         for day, left in ((0, 2), (2, 1)):
-            untold = registry.deliveries.find_untold(now() + day * DAY)
-            assert untold.day
-            registry.deliveries.queue(Queued((), {}, untold))
+            pending = registry.deliveries.pending(now() + day * DAY)
+            assert pending.day
+            registry.deliveries.queue(pending)
             assert count_callbacks(registry) == left
 
     @pytest.mark.parametrize(
@@ -157,9 +159,9 @@ class TestCallbacks:
     ) -> None:
         request = file_request(registry, URL)
         moment = now()
-        untold = registry.deliveries.find_untold(moment)
-        later = {one.id: ("", moment + DAY) for one in untold.callbacks}
-        registry.deliveries.queue(Queued((), later, untold))
+        pending = registry.deliveries.pending(moment)
+        later = {one.id: ("", moment + DAY) for one in pending.callbacks}
+        registry.deliveries.queue(pending, looks=later)
         assert watched(registry, moment) == []
         registry.requests.cancel(request)
         assert watched(registry, moment) == [request]
@@ -219,23 +221,18 @@ class TestAddressesAtRest:
         (shown,) = registry.deliveries.page().lines
         assert (shown.state, shown.last) == ("given_up", "its address is gone")
 
-    def test_older_registries_get_a_key(self, tmp_path: Path) -> None:
-        with Registry.create(tmp_path / "registry") as registry:
-            file = folder_of(registry) / "keys/outbox"
-            file.unlink()
-        with Registry.create(tmp_path / "registry"):
-            assert file.stat().st_mode & 0o777 == 0o600
-
 
 class TestQueue:
     def test_queued_twice_is_one_delivery(self, registry: Registry) -> None:
         file_request(registry, URL)
-        untold = registry.deliveries.find_untold(now())
-        (one,) = untold.callbacks
-        news = NewDelivery(one.id, one.form, "completed", "x", one.host, since=now())
+        pending = registry.deliveries.pending(now())
+        (one,) = pending.callbacks
+        news = Delivery(
+            "", one.form, "completed", "x", one.host, address=one.id, since=now()
+        )
         for _ in range(3):
-            queued = Queued([news], {one.id: ("completed", None)}, untold)
-            registry.deliveries.queue(queued)
+            looks = {one.id: ("completed", None)}
+            registry.deliveries.queue(pending, [news], looks=looks)
         assert len(registry.deliveries.page().lines) == 1
         assert len(claim_all(registry)) == 1
 
@@ -331,18 +328,19 @@ class TestPages:
         endpoint, _ = registry.deliveries.add_endpoint(URL)
         moment = now()
         news = [
-            NewDelivery(
-                endpoint.id,
+            Delivery(
+                "",
                 "webhook",
                 "release.made",
                 f"all/{i}",
                 "hooks.example.com",
+                address=endpoint.id,
                 since=moment - i // 2,
                 payload="{}",
             )
             for i in range(n)
         ]
-        registry.deliveries.queue(Queued(news, {}, Untold()))
+        registry.deliveries.queue(PendingEvents(), news)
         return [one.subject for one in news]
 
     def test_pages_hold_everything_once(self, registry: Registry) -> None:
@@ -432,7 +430,7 @@ class TestEndpoints:
         assert counts(registry) == {"given_up": 2}
 
 
-class TestHappenings:
+class TestEvents:
     @pytest.fixture
     def registry(self, tmp_path: Path, registry_url: str | None) -> Iterator[Registry]:
         with registry_at(tmp_path / "registry", registry_url) as registry:
@@ -440,9 +438,9 @@ class TestHappenings:
 
     def events(self, registry: Registry, day: int = 0) -> list[tuple[str, str]]:
         """Return what is new, and note that it was told."""
-        untold = registry.deliveries.find_untold(now() + day * DAY)
-        registry.deliveries.queue(Queued((), {}, untold))
-        return [(one.event, one.subject) for one in untold.happenings]
+        pending = registry.deliveries.pending(now() + day * DAY)
+        registry.deliveries.queue(pending)
+        return [(one.event, one.subject) for one in pending.events]
 
     def test_the_past_is_not_told(self, registry: Registry) -> None:
         registry.forget(["person 1"])
@@ -456,14 +454,14 @@ class TestHappenings:
         registry.deliveries.add_endpoint(URL)
         assert self.events(registry) == []
 
-    def test_answers_and_releases_come_from_the_ledger(
+    def test_answers_and_releases_are_told(
         self, registry: Registry, tmp_path: Path
     ) -> None:
         registry.deliveries.add_endpoint(URL)
         registry.models.ship("all", tmp_path / "all.safetensors")
         request = file_request(registry)
         registry.requests.apply()
-        untold = registry.deliveries.find_untold(now())
+        pending = registry.deliveries.pending(now())
         assert sorted(self.events(registry)) == [
             ("release.made", "all/2"),
             ("release.made", "half/2"),
@@ -471,9 +469,9 @@ class TestHappenings:
             ("request.completed", request),
         ]
         assert self.events(registry) == []
-        by_event = {one.event: one for one in untold.happenings}
+        by_event = {one.event: one for one in pending.events}
         recalled = by_event["release.recalled"].data
-        made = next(one for one in untold.happenings if one.subject == "all/2").data
+        made = next(one for one in pending.events if one.subject == "all/2").data
         assert recalled["successor"] == made["certificate"]
         assert {*recalled} == {"model", "release", "certificate", "successor", "day"}
 
@@ -518,14 +516,14 @@ def test_nothing_searches_the_finished_requests(tmp_path: Path) -> None:
     with Registry.create(tmp_path / "registry") as registry:
         registry.deliveries.add_endpoint(URL)
         moment = now()
-        daily = registry.deliveries.find_untold(moment)
-        registry.deliveries.queue(Queued((), {}, daily))
+        daily = registry.deliveries.pending(moment)
+        registry.deliveries.queue(daily)
         with searches_of_database(registry) as plans:
-            registry.deliveries.find_untold(moment)
+            registry.deliveries.pending(moment)
             registry.deliveries.due_hosts(moment)
             registry.deliveries.claim("a.example.com", now=moment, most=5)
             registry.deliveries.page("given_up")
             registry.deliveries.page()
     assert len(plans) > 7
     scanned = [one for one in plans if one.startswith("SCAN") and "INDEX" not in one]
-    assert {one.split()[1] for one in scanned} <= {"endpoints", "untold"}
+    assert {one.split()[1] for one in scanned} <= {"endpoints", "events"}

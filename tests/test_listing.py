@@ -4,19 +4,22 @@
 import random
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from expunge.exceptions import InvalidInput
 from expunge.ledger.documents import day_of, midnight
 from expunge.registry import PageWanted, Registry, Request, RequestStatus
-from expunge.registry.listing import parse_cursor, read_page, write_cursor
-from expunge.registry.storage import Store, requests_table
+from expunge.registry.request import STAGES, mark_cancelled, requests
+from expunge.registry.requests import parse_cursor, read_page, write_cursor
+from expunge.registry.storage import Store
 from expunge.registry.storage.engine import analyse
-from expunge.registry.storage.requests_table import STAGES, PageEnd
 from expunge.rights.standing import RIGHTS
+from tests.registries import status_of
 from tests.test_look_ups import counted
 
 N = 20_000
@@ -31,8 +34,8 @@ BAD_CURSORS = (
     "A" * 31,
     "A" * 36,
     urlsafe_b64encode(b"short").decode(),
-    write_cursor(PageEnd(1, "0" * 32)) + "=",
-    write_cursor(PageEnd(1, "0" * 32))[:-1] + " ",
+    write_cursor(1, "0" * 32) + "=",
+    write_cursor(1, "0" * 32)[:-1] + " ",
 )
 
 
@@ -40,14 +43,11 @@ def make_lines(chance: random.Random, n: int) -> list[dict[str, Any]]:
     """Return requests of all kinds, of many days; most are completed."""
     return [
         {
-            "id": f"{chance.getrandbits(128):032x}",
+            **asdict(status_of(f"{chance.getrandbits(128):032x}")),
             "stage": chance.choices(STAGES, weights=(3, 1, 90, 3))[0],
             "right": chance.choices(RIGHTS, weights=(50, 1, 5, 3, 1, 1, 1))[0],
             "deadline": midnight(str(FIRST + timedelta(chance.randrange(DAYS)))),
             "sender": chance.choice(("", "desk", "platform")),
-            "accepted": 0,
-            "n_subjects": 1,
-            "fingerprint": "",
         }
         for _ in range(n)
     ]
@@ -56,7 +56,7 @@ def make_lines(chance: random.Random, n: int) -> list[dict[str, Any]]:
 def fill(store: Store, lines: Sequence[dict[str, Any]]) -> None:
     """Write requests to a store."""
     with store.write() as connection:
-        requests_table.insert_requests(connection, lines, tags=[])
+        connection.execute(insert(requests), list(lines))
         analyse(connection, "requests")
 
 
@@ -83,7 +83,10 @@ def choose(lines: Sequence[dict[str, Any]], wanted: dict[str, Any]) -> list[str]
         and wanted.get("sender") in (None, line["sender"])
         and (due is None or day_of(line["deadline"]) <= str(due))
     ]
-    return [one["id"] for one in sorted(kept, key=lambda x: (x["deadline"], x["id"]))]
+    return [
+        one["request"]
+        for one in sorted(kept, key=lambda x: (x["deadline"], x["request"]))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_what_comes_or_goes_meanwhile_hides_nothing(store: Store) -> None:
         if place == 2:
             with store.write() as connection:
                 for one in (before[25], before[70]):
-                    requests_table.mark_cancelled(connection, {"request": one})
+                    mark_cancelled(connection, one)
         if place > 30:
             break
     assert len(seen) == len({*seen})
@@ -139,7 +142,7 @@ def test_no_page_reads_what_it_does_not_show(store: Store) -> None:
     """At the beginning and at the end, however rare what is asked for."""
     lines = make_lines(random.Random(3), N)
     fill(store, lines)
-    late = PageEnd(midnight(str(FIRST + timedelta(DAYS - 2))), "f" * 32)
+    late = write_cursor(midnight(str(FIRST + timedelta(DAYS - 2))), "f" * 32)
     asked: list[dict[str, Any]] = [
         {},
         {"stages": ("accepted", "applied")},
@@ -148,7 +151,7 @@ def test_no_page_reads_what_it_does_not_show(store: Store) -> None:
         {"due": FIRST + timedelta(30)},
     ]
     for some in asked:
-        for after in ("", write_cursor(late)):
+        for after in ("", late):
             wanted = PageWanted(**some, after=after, most=50)
             with store.write() as connection, counted(store, connection) as seen:
                 read_page(connection, wanted)

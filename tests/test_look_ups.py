@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, insert
 
-from expunge.registry.storage import (
-    Keystore,
-    Store,
-    people_table,
-    releases_table,
-    requests_table,
+from expunge.registry.request import (
+    find_requests,
+    insert_requests,
+    mark_applied,
+    read_tags,
+    to_line,
 )
+from expunge.registry.storage import Keystore, Store, people_table, releases_table
 from expunge.registry.storage.engine import analyse
 from expunge.registry.storage.people_table import CHUNK
-from expunge.registry.storage.requests_table import Answered
 from expunge.registry.storage.tables import releases
+from tests.registries import status_of
 from tests.stores import rows_in
 
 # So many that PostgreSQL no longer reads a whole table for a few hundred keys.
@@ -36,12 +37,6 @@ MODEL = {"name": "m", "created": 0, "number": 1, "key": 0}
 
 def taken_in(store: Store, path: Path) -> None:
     """Take in a model, and a request of everybody."""
-    line: dict[str, Any] = {
-        "stage": requests_table.ACCEPTED,
-        "accepted": 0,
-        "deadline": 0,
-    }
-    line |= {"n_subjects": 1, "fingerprint": ""}
     with store.write() as connection:
         releases_table.insert_model(connection, MODEL)
         keystore = Keystore(path / "sealing")
@@ -50,10 +45,11 @@ def taken_in(store: Store, path: Path) -> None:
         people_table.insert_people(
             connection, keystore, model="m", fit=1, people=people
         )
-        named = zip(IDS, TAGS, strict=True)
-        requests_table.insert_requests(
-            connection, [line | {"id": one} for one in IDS], tags=[*named]
-        )
+        lines = [
+            to_line(status_of(one), [tag], near=[])
+            for one, tag in zip(IDS, TAGS, strict=True)
+        ]
+        insert_requests(connection, lines)
 
 
 @contextmanager
@@ -98,21 +94,21 @@ def test_a_batch_reads_no_table_to_find_a_few_lines(
         assert people_table.models_by_tag(connection, some) == {
             tag: {"m"} for tag in some
         }
-        assert requests_table.read_tags(connection, ids) == dict(
+        assert read_tags(connection, ids) == dict(
             zip(ids, ([tag] for tag in some), strict=True)
         )
     assert [one.tag for one in found] == some
     steps: dict[str, Callable[[Connection], object]] = {
         "known": lambda connection: people_table.models_by_tag(connection, some),
-        "sent before": lambda connection: requests_table.find_requests(connection, ids),
-        "named": lambda connection: requests_table.read_tags(connection, ids),
+        "sent before": lambda connection: find_requests(connection, ids),
+        "named": lambda connection: read_tags(connection, ids),
         "rows": lambda connection: rows_in(connection, "m", tags=some),
         "struck": lambda connection: people_table.delete_rows(connection, found),
         "tags": lambda connection: people_table.delete_unused_tags(
             connection, [one.subject for one in found]
         ),
-        "applied": lambda connection: requests_table.mark_applied(
-            connection, {one: Answered({}) for one in ids}
+        "applied": lambda connection: mark_applied(
+            connection, [status_of(one, outcome="done") for one in ids]
         ),
     }
     for name, step in steps.items():

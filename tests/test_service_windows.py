@@ -12,21 +12,18 @@ from expunge.registry import Registry, RequestStatus
 from expunge.service.windows import Windows, show_at
 from expunge.service.workers import Applier
 from tests.opendsr_service import Clock
-from tests.registries import Window, now
+from tests.registries import Window, now, status_of
 from tests.services import PATIENCE, serve_in_process
 from tests.test_service_applying import wait_until
 from tests.visitors import send, sign_in
 
 QUARTER = Windows(900)
 NOON = 1_800_000_000_000 - 1_800_000_000_000 % 900_000
-ASKED = RequestStatus(
-    "0" * 32,
-    "accepted",
-    NOON + 60_000,
-    NOON + 10**9,
-    None,
-    1,
-    window=QUARTER.at(NOON + 60_000),
+ASKED = status_of(
+    accepted=NOON + 60_000,
+    deadline=NOON + 10**9,
+    opens=QUARTER.at(NOON + 60_000).start,
+    closes=QUARTER.at(NOON + 60_000).close,
 )
 TIMES = st.integers(0, 4 * 10**12)
 
@@ -95,7 +92,7 @@ def test_odd_lengths_are_refused(seconds: int) -> None:
 def test_a_request_without_a_window_is_closed_at_once() -> None:
     window = Window.at(NOON + 61_234, 0)
     assert window == Window(NOON + 60_000, NOON + 60_000)
-    asked = replace(ASKED, window=window)
+    asked = replace(ASKED, opens=window.start, closes=window.close)
     assert show_at(asked, NOON).state == "in_progress"
     done = replace(asked, stage="completed", completed=NOON + 61_500)
     assert show_at(done, NOON + 119_999).state == "in_progress"

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where each right moves rows, what becomes of it, and what a batch comes to."""
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations, count
-from typing import Any, get_args
+from types import MappingProxyType
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
 from expunge.exceptions import InvalidInput
 from expunge.ledger.receipts import list_destroyed
+from expunge.registry import RequestStatus
 from expunge.registry.answering.changes import sort_moves
 from expunge.registry.answering.settling import (
-    Asked,
     Rows,
     Settlement,
     settle,
@@ -35,6 +37,7 @@ from expunge.rights.standing import (
     move_rows,
     require_right,
 )
+from tests.registries import status_of
 
 PLACES: tuple[Place, ...] = get_args(Place)
 # Where a right moves rows that are in use, restricted, held and gone.
@@ -214,17 +217,42 @@ def apart(
     ]
 
 
+class Asked(NamedTuple):
+    """A request, with the people it is about and the rows that it brings."""
+
+    one: RequestStatus
+    who: Sequence[int]
+    new_rows: Mapping[str, bytes]
+
+
 def asked(
-    right: Right, id_: str = "a", who: Sequence[int] = (1,), **rest: Any
+    right: Right,
+    id_: str = "a",
+    who: Sequence[int] = (1,),
+    new_rows: Mapping[str, bytes] = MappingProxyType({}),
+    details: Mapping[str, object] = MappingProxyType({}),
 ) -> Asked:
     if right == "hold":
-        rest.setdefault("details", {"reason": "legal-claims", "until": "2030-01-31"})
-    return Asked(id_, right, rest.pop("details", {}), who, **rest)
+        details = {"reason": "legal-claims", "until": "2030-01-31"}
+    one = status_of(id_, right=right, details=json.dumps({**details}))
+    return Asked(one, who, new_rows)
 
 
-def settled(*requests: Asked, held: Rows, **options: Any) -> Settlement:
+def settle_all(
+    asked: Sequence[Asked], held: Mapping[int, Rows], **options: Any
+) -> Settlement:
+    return settle(
+        [each.one for each in asked],
+        held,
+        people={each.one.request: each.who for each in asked},
+        new_rows={each.one.request: each.new_rows for each in asked},
+        **options,
+    )
+
+
+def settled(*asked: Asked, held: Rows, **options: Any) -> Settlement:
     given: dict[str, Any] = {"fits": {"m": 1, "n": 1}, "spent": ()} | options
-    return settle(requests, {1: held}, **given)
+    return settle_all(asked, {1: held}, **given)
 
 
 def places(settlement: Settlement, who: int = 1) -> dict[str, str]:
@@ -346,7 +374,7 @@ class TestSettling:
 
     def test_several_people_each_by_their_own_rows(self) -> None:
         held = {1: used("m"), 2: apart("held", "m", until="2029-01-01")}
-        found = settle([asked("erase", who=(1, 2))], held, fits={"m": 1}, spent=())
+        found = settle_all([asked("erase", who=(1, 2))], held, fits={"m": 1}, spent=())
         assert found.judgements == {"a": PARTLY}
         assert found.after == {1: [], 2: held[2]}
 
@@ -387,7 +415,7 @@ class TestRectifying:
 
 class TestStuck:
     def test_a_model_that_may_not_be_released_holds_up_its_person(self) -> None:
-        found = settle(
+        found = settle_all(
             [
                 asked("erase", "a"),
                 asked("restrict", "b"),
@@ -403,7 +431,7 @@ class TestStuck:
 
     def test_all_of_a_request_waits_and_what_comes_after_it(self) -> None:
         held = {1: used("m"), 2: used("n", who=2)}
-        found = settle(
+        found = settle_all(
             [asked("erase", "a", who=(1, 2)), asked("restrict", "b", who=(2,))],
             held,
             fits={"m": 1, "n": 1},

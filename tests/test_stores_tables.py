@@ -31,6 +31,14 @@ from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import includes
 from expunge.registry import Registry
 from expunge.registry.recovery.backup import require_sound_backup
+from expunge.registry.request import (
+    find_requests,
+    insert_requests,
+    mark_applied,
+    mark_completed,
+    read_receipt,
+    to_line,
+)
 from expunge.registry.storage import (
     Keystore,
     Store,
@@ -38,7 +46,6 @@ from expunge.registry.storage import (
     ledger_table,
     people_table,
     releases_table,
-    requests_table,
     tables,
 )
 from expunge.registry.storage.engine import Collision, write_exactly
@@ -49,9 +56,8 @@ from expunge.registry.storage.keystore import (
     read_counts,
     read_dead,
 )
-from expunge.registry.storage.requests_table import Answered
 from expunge.registry.storage.tables import write_metadata
-from tests.registries import set_schema
+from tests.registries import set_schema, status_of
 from tests.stores import rows_in, store_at
 
 
@@ -283,36 +289,29 @@ class TestChain:
 
 def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
     """A worker that was overtaken finds it at another stage, and writes nothing."""
-    lines = [
-        {"id": id_, "stage": requests_table.ACCEPTED, "accepted": 0, "deadline": 1}
-        | {"n_subjects": 1, "fingerprint": ""}
-        for id_ in ("a", "b")
-    ]
+    one, other = status_of("a"), status_of("b")
     with store.write() as connection:
-        requests_table.insert_requests(
-            connection, lines, tags=[("a", "tag"), ("b", "tag")]
-        )
-    done = [{"request": "a", "time": 2, "text": "first"}]
-    made = {"a": Answered({})}
+        lines = [to_line(each, ["tag"], near=[]) for each in (one, other)]
+        insert_requests(connection, lines)
+    done = [{"of": "a", "time": 2, "text": "first"}]
     with pytest.raises(Busy), store.write() as connection:
-        requests_table.mark_completed(connection, done)
+        mark_completed(connection, done)
+    answered = replace(one, outcome="done")
     with store.write() as connection:
-        requests_table.mark_applied(connection, made)
+        mark_applied(connection, [answered])
     with pytest.raises(Busy), store.write() as connection:
-        requests_table.mark_applied(connection, made | {"b": Answered({})})
+        mark_applied(connection, [answered, other])
     with store.write() as connection:
-        requests_table.mark_completed(connection, done)
+        mark_completed(connection, done)
     with pytest.raises(Busy), store.write() as connection:
-        requests_table.mark_completed(connection, [done[0] | {"text": "second"}])
+        mark_completed(connection, [done[0] | {"text": "second"}])
     with store.read() as connection:
-        assert requests_table.read_receipt(connection, "a") == "first"
-        stages = {
-            id_: line.stage
-            for id_, line in requests_table.find_requests(
-                connection, ["a", "b"]
-            ).items()
-        }
-    assert stages == {"a": requests_table.COMPLETED, "b": requests_table.ACCEPTED}
+        assert read_receipt(connection, "a") == "first"
+        found = find_requests(connection, ["a", "b"])
+    assert found == {
+        "a": replace(answered, stage="completed", completed=2),
+        "b": other,
+    }
 
 
 def test_only_what_was_made_from_it_replaces_a_checkpoint(store: Store) -> None:

@@ -29,8 +29,9 @@ def cancel_one(folder: Path) -> str:
     with Registry.open(folder) as registry:
         (status,) = registry.requests.accept([Request(("ada",))], strangers=True)
         registry.requests.cancel(status.request)
-        untold = registry.deliveries.find_untold(now())
-        registry.deliveries.queue(plan_messages(untold, Windows(900), now=now()))
+        pending = registry.deliveries.pending(now())
+        messages, looks = plan_messages(pending, Windows(900), now=now())
+        registry.deliveries.queue(pending, messages, looks=looks)
         (one,) = registry.deliveries.claim("hooks.example.com", now=now(), most=5)
         registry.deliveries.note({one.id: Outcome(410)}, now=now())
     return status.request

@@ -17,33 +17,31 @@ from expunge.exceptions import NeedsRestore, StoreFailed
 from expunge.registry import (
     Request,
     RequestStatus,
-    happenings,
     opening,
-    requests,
+    request,
+    statements,
 )
 from expunge.registry import context as registry_context
 from expunge.registry.answering import (
-    accepting,
     completion,
     settling,
     worker,
 )
 from expunge.registry.answering.changes import Change
 from expunge.registry.context import Context
-from expunge.registry.deliveries import RegistryDeliveries
-from expunge.registry.delivery import Queued
+from expunge.registry.deliveries import NO_LOOKS, RegistryDeliveries
 from expunge.registry.log import BEGINNING, Content, Log, Mark, Position
 from expunge.registry.recovery import new_log, restore
+from expunge.registry.request import mark_completed
 from expunge.registry.requests import RegistryRequests
 from expunge.registry.storage import (
     Checkpoints,
     people_table,
-    requests_table,
     tables,
 )
-from expunge.registry.storage.requests_table import Answered
 from expunge.registry.window import Window
 from expunge.rights import standing
+from tests.registries import status_of
 
 from .client import Line
 from .phases import NAMES, put
@@ -57,8 +55,8 @@ def complete_without_applying(line: Line) -> None:
     """Say that requests are applied, and change no model."""
 
     def hollow(context: Context, waiting: Sequence[Any], **rest: Any) -> worker.Left:
-        made = {line.id: Answered({}) for line in waiting}
-        worker.commit_changes(context, [], made=made)
+        answered = [replace(one, outcome="done") for one in waiting]
+        worker.commit_changes(context, [], answered=answered)
         return worker.Left({}, ())
 
     put(worker, "apply_batch", hollow)
@@ -66,13 +64,11 @@ def complete_without_applying(line: Line) -> None:
 
 def complete_in_two_transactions(line: Line) -> None:
     """Write the ledger first, and that requests are completed later."""
-    write = requests_table.mark_completed
+    write = mark_completed
 
     def write_statement(context: Context, *rest: Any) -> None:
         late: list[Any] = []
-        put(
-            requests_table, "mark_completed", lambda connection, done: late.extend(done)
-        )
+        put(statements, "mark_completed", lambda connection, done: late.extend(done))
         real(context, *rest)
         _pause(line)
         if late:
@@ -108,8 +104,7 @@ def accept_in_memory(line: Line) -> None:
             return really_accept(self, asked, **options)
         waiting.extend(asked)
         return tuple(
-            RequestStatus(one.request, "accepted", 0, 0, None, len(one.subjects))
-            for one in asked
+            status_of(one.request, n_subjects=len(one.subjects)) for one in asked
         )
 
     def apply(self: RegistryRequests) -> None:
@@ -218,7 +213,7 @@ def keep_keys_of_new_rows(line: Line) -> None:
         asked = waiting & tables.rows.c.request.in_(ids)
         connection.execute(delete(tables.rows).where(asked))
 
-    put(requests_table, "delete_waiting", forget)
+    put(request, "delete_waiting", forget)
 
 
 def settle_backwards(line: Line) -> None:
@@ -234,23 +229,26 @@ def settle_backwards(line: Line) -> None:
 def take_windows_from_today(line: Line) -> None:
     """Let the window of a request follow from a setting of each process."""
 
-    def request_status(found: Any) -> RequestStatus:
-        status = real(found)
-        return replace(status, window=Window.at(status.accepted, length))
+    def window(self: RequestStatus) -> Window:
+        return Window.at(self.accepted, length)
 
     length = (1, 60, 900)[os.getpid() % 3]
-    real = accepting.request_status
-    for place in (requests, happenings):
-        put(place, "request_status", request_status)
+    put(RequestStatus, "window", property(window))
 
 
 def tell_before_the_queue(line: Line) -> None:
     """Write down that the ledger was told, and queue messages after that."""
 
-    def queue(self: RegistryDeliveries, queued: Queued) -> None:
-        real(self, replace(queued, deliveries=[]))
+    def queue(
+        self: RegistryDeliveries,
+        pending: Any,
+        messages: Any = (),
+        *,
+        looks: Any = NO_LOOKS,
+    ) -> None:
+        real(self, pending)
         _pause(line)
-        real(self, queued)
+        real(self, pending, messages, looks=looks)
 
     real = RegistryDeliveries.queue
     put(RegistryDeliveries, "queue", queue)

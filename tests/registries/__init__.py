@@ -66,6 +66,7 @@ from .examples import (
     retrained,
     rows_of,
     stages_of,
+    status_of,
 )
 from .points import (
     POINTS,
@@ -134,6 +135,7 @@ from .stored import (
     tags_of,
     unnamed_in_journal,
     unseal,
+    unstated_in,
     unused_keys,
     where,
 )
@@ -309,6 +311,7 @@ __all__ = [
     "stages_of",
     "state_key",
     "states_that_open",
+    "status_of",
     "tag_counts",
     "tag_keys_of",
     "tags_of",
@@ -316,6 +319,7 @@ __all__ = [
     "traces_of_rows",
     "unnamed_in_journal",
     "unseal",
+    "unstated_in",
     "unused_keys",
     "where",
     "without_fences",

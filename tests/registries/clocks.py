@@ -7,10 +7,10 @@ from time import sleep
 
 import pytest
 
-from expunge.registry import context
+from expunge.registry import now as now_module
 from expunge.registry.access import LONGEST_SESSION
-from expunge.registry.context import now
-from expunge.registry.delivery import PATIENCE
+from expunge.registry.deliveries import PATIENCE
+from expunge.registry.now import now
 from expunge.registry.window import Window
 
 SECOND = 1000
@@ -47,4 +47,4 @@ def set_clock(patch: pytest.MonkeyPatch, to: date | int) -> None:
 
 def run_clock(patch: pytest.MonkeyPatch, tell: Callable[[], int]) -> None:
     """Let all registries take the time from a function, in milliseconds since 1970."""
-    patch.setattr(context, "time_ns", lambda: tell() * 10**6)
+    patch.setattr(now_module, "time_ns", lambda: tell() * 10**6)

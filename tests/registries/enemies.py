@@ -15,6 +15,7 @@ from expunge.registry.answering import changes
 from expunge.registry.context import Context, Paths
 from expunge.registry.log import encode_line, read_position
 from expunge.registry.recovery import restore
+from expunge.registry.request import requests
 from expunge.registry.storage import tables
 from expunge.registry.storage.tables import SCHEMA, write_metadata
 
@@ -130,8 +131,7 @@ def exchange_alias(registry: Registry, tag: str, other: str) -> None:
 @contextmanager
 def overlooked_request(registry: Registry, request: str) -> Iterator[None]:
     """Let workers not see a request, as if it came while they were at work."""
-    table = tables.requests
-    here = update(table).where(table.c.id == request)
+    here = update(requests).where(requests.c.request == request)
     with registry._context.store.write() as connection:
         connection.execute(here.values(stage="held"))
     yield
@@ -173,7 +173,7 @@ def rename_in_journal(folder: Path, request: str, name: str) -> None:
         lines = [line for _, line in found.log.read()]
     for line in lines:
         for one in line.get("accepted", ()):
-            one["id"] = one["id"].replace(request, name)
+            one["request"] = one["request"].replace(request, name)
     paths.journal_mark.unlink()
     paths.journal.write_bytes(b"".join(map(encode_line, lines)))
 

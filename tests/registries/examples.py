@@ -15,12 +15,12 @@ from expunge.ledger import (
     check_receipt,
 )
 from expunge.linear_model.base import private_model
-from expunge.registry import Registry, Request
-from expunge.registry.delivery import NewDelivery, Queued, Untold
+from expunge.registry import Delivery, Registry, Request, RequestStatus
+from expunge.registry.deliveries import PendingEvents
 from expunge.rights.standing import Right
 
 from .clocks import now
-from .stored import folder_of, private_model_of
+from .stored import folder_of, private_model_of, unstated_in
 
 # Wide enough that answers fit without a look at the rows: the anchor stays.
 BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=10.0)
@@ -91,16 +91,36 @@ def hold(registry: Registry, *names: str, until: str) -> Receipt:
 
 def queue_message(registry: Registry, endpoint: str, request: str) -> None:
     """Put a message for an endpoint at hooks.example.org into the queue."""
-    message = NewDelivery(
+    message = Delivery(
+        "",
         form="webhook",
         event="request.completed",
         subject=request,
-        address=endpoint,
         host="hooks.example.org",
+        address=endpoint,
         since=now(),
         payload="{}",
     )
-    registry.deliveries.queue(Queued((message,), {}, Untold()))
+    registry.deliveries.queue(PendingEvents(), [message])
+
+
+def status_of(request: str = "0" * 32, **changes: Any) -> RequestStatus:
+    """Return a request to erase one person as it would be accepted, or otherwise."""
+    asked: dict[str, Any] = {
+        "request": request,
+        "accepted": 0,
+        "opens": 0,
+        "closes": 0,
+        "deadline": 0,
+        "n_subjects": 1,
+        "right": "erase",
+        "regime": "gdpr",
+        "submitted": "1970-01-01",
+        "sender": "",
+        "details": "{}",
+        "fingerprint": "",
+    }
+    return RequestStatus(**asked | changes)
 
 
 def stages_of(registry: Registry, *asked: Request) -> list[str]:
@@ -161,7 +181,7 @@ def require_fitted_to(registry: Registry, X: Any, y: Any) -> None:
 
 
 def require_consistent(registry: Registry) -> None:
-    """See that the ledger is valid, and that each completed request has its receipt."""
+    """See that the ledger is valid and lacks nothing, receipts included."""
     pem = registry.keys.public_pem()
     verdict = check_export(registry.ledger.export(), pem)
     assert verdict.valid, verdict.says
@@ -176,3 +196,4 @@ def require_consistent(registry: Registry) -> None:
         assert receipt is not None
         assert check_receipt(receipt, pem).valid
     assert registry.status().n_completed == len(done)
+    assert unstated_in(registry) == []

@@ -17,7 +17,6 @@ from expunge.private_model.model import PrivateModel
 from expunge.registry import aliases, keys, log, models, requests
 from expunge.registry.access import RegistryAccess
 from expunge.registry.answering import (
-    accepting,
     adding,
     changes,
     completion,
@@ -48,13 +47,13 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "finding the keys of tags": ((keys, "_read_tag_key_ids"), (keys, "read_tag_keys")),
     "opening an alias": ((aliases, "unseal"),),
     # Accepting.
-    "finding tags": ((accepting, "find_tags"),),
-    "accepting": ((accepting, "_accept_new"),),
-    "finding people": ((accepting, "_require_known"),),
-    "dating a request": ((accepting, "day_of"),),
-    "sealing new rows": ((accepting, "seal_new_rows"),),
+    "finding tags": ((requests, "find_tags"),),
+    "accepting": ((requests, "_accept_new"),),
+    "finding people": ((requests, "_require_known"),),
+    "dating a request": ((requests, "day_of"),),
+    "sealing new rows": ((requests, "seal_new_rows"),),
     "making a key": ((Keystore, "add"),),
-    "writing what was accepted": ((accepting, "_write_new"),),
+    "writing what was accepted": ((requests, "_write_new"),),
     "writing the journal": ((Log, "_append"),),
     "beginning a transaction": ((engine, "_begin"),),
     # Applying.

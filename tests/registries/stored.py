@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from expunge.registry.answering.accepting import seal_new_rows
 from sqlalchemy import event, func, select, text
 
 from expunge.exceptions import ExpungeError, StoreFailed
 from expunge.ledger import TagKey, subject_tags
 from expunge.private_model.model import PrivateModel
 from expunge.registry import Registry
-from expunge.registry.answering.accepting import seal_new_rows
 from expunge.registry.context import Paths
 from expunge.registry.keys import read_tag_keys
 from expunge.registry.loaded_model import load_rows
 from expunge.registry.log import read_position
 from expunge.registry.recovery.new_log import find_unnamed
+from expunge.registry.request import read_tags
 from expunge.registry.storage import (
     Checkpoints,
     Keystore,
     people_table,
     releases_table,
-    requests_table,
     tables,
 )
 from expunge.registry.storage.checkpoints import OWNER
@@ -84,7 +84,7 @@ def journal_of(registry: Registry) -> list[dict[str, Any]]:
 def accepted_in_journal(registry: Registry) -> set[str]:
     """Return the requests that the journal says were accepted."""
     lines = journal_of(registry)
-    return {one["id"] for line in lines for one in line.get("accepted", ())}
+    return {one["request"] for line in lines for one in line.get("accepted", ())}
 
 
 def journal_file(folder: Path) -> Path:
@@ -281,7 +281,7 @@ def tags_of(at: Place, person: str) -> tuple[str, ...]:
 def tag_counts(registry: Registry, requests: list[str]) -> dict[str, int]:
     """Return under how many tags each of these waiting requests is kept."""
     with registry._context.store.read() as connection:
-        found = requests_table.read_tags(connection, requests)
+        found = read_tags(connection, requests)
     return {request: len(tags) for request, tags in found.items()}
 
 
@@ -447,6 +447,12 @@ def aliases_of(registry: Registry) -> list[StoredAlias]:
     with registry._context.store.read() as connection:
         found = connection.execute(select(table.tag, table.person, table.sealed))
         return [StoredAlias(*line) for line in found]
+
+
+def unstated_in(registry: Registry) -> list[str]:
+    """Return the kinds of the entries that the ledger must still get."""
+    with registry._context.store.read() as connection:
+        return [*connection.scalars(text("SELECT kind FROM unstated ORDER BY id"))]
 
 
 def count_callbacks(registry: Registry) -> int:

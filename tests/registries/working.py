@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Connection, event, text, update
 
 from expunge.registry import Registry, context, lake, models, requests
+from expunge.registry import request as request_module
 from expunge.registry.answering import worker
 from expunge.registry.answering.changes import Move, change_model, read_moves
 from expunge.registry.answering.returning import (
@@ -22,7 +23,6 @@ from expunge.registry.storage import (
     engine,
     people_table,
     releases_table,
-    requests_table,
 )
 from expunge.registry.storage.lock import ADVISORY
 from expunge.registry.storage.tables import log as log_table
@@ -91,7 +91,7 @@ def prepare_change(
     move = Move([(one, None) for _, one in asked if one.model == model])
     reading = read_moves(found, moves={model: move})
     change = change_model(found, model, reading=reading)
-    return lambda: worker.commit_changes(found, [change], made={})
+    return lambda: worker.commit_changes(found, [change])
 
 
 def require_may_return(registry: Registry, *people: str) -> None:
@@ -158,7 +158,7 @@ def without_fences() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Log, "_require_own", require_own)
         patch.setattr(Log, "_take_turn", take_turn)
-        for table in (requests_table, releases_table):
+        for table in (request_module, releases_table):
             patch.setattr(table, "write_exactly", write)
         patch.setattr(context.Context, "_was_overtaken", lambda self: False)
         yield

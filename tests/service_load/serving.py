@@ -18,7 +18,7 @@ from fastapi import FastAPI
 
 from expunge.cli import main
 from expunge.exceptions import RequestConflict
-from expunge.registry import Registry, RequestStatus
+from expunge.registry import Registry
 from expunge.service import app
 from expunge.service.auth import CanSend
 from expunge.service.documents import RequestIn
@@ -26,7 +26,7 @@ from expunge.service.intake import Intake, Submission
 from expunge.service.settings import ServiceSettings
 from expunge.service.windows import ShownRequest
 from expunge.service.workers import GroupWriter
-from tests.registries import database_like_a_registrys, folder_of, now
+from tests.registries import database_like_a_registrys, folder_of, now, status_of
 
 LEAK_SECONDS = 100e-6
 Groups = Sequence[tuple[Submission, ...]]
@@ -124,14 +124,13 @@ def answer_early() -> None:
         time = now()
         return [
             show_at(
-                RequestStatus(
+                status_of(
                     one.asked.request,
-                    "accepted",
-                    time,
-                    time,
-                    None,
-                    len(one.people),
-                    window=self.current_window(),
+                    accepted=time,
+                    deadline=time,
+                    n_subjects=len(one.people),
+                    opens=self.current_window().start,
+                    closes=self.current_window().close,
                 ),
                 time,
             )

@@ -24,7 +24,7 @@ from ..exceptions import needing
 
 if TYPE_CHECKING:
     from ..promise.certificate import Certificate
-    from ..registry import ModelStatus, ReleaseStatus, RequestStatus
+    from ..registry import ModelStatus, ReleaseStatus
 
 # What the commands need together; one of them may need less.
 COMMAND_EXTRAS = "cli,registry,files"
@@ -308,7 +308,7 @@ def format_day(time: int) -> str:
 def describe_deadline(deadline: int) -> str:
     """Return a deadline as people say it: the day, and how many days are left."""
     from ..ledger.documents import days_between
-    from ..registry.context import now
+    from ..registry.now import now
 
     today, day = format_day(now()), format_day(deadline)
     left = days_between(today, day)
@@ -360,26 +360,6 @@ def model_to_json(model: "ModelStatus") -> dict[str, Any]:
         "n_people": model.n_people,
         "releases_left": count_releases_left(model.certificate),
         "certificate": loads(model.certificate.to_json(), "Certificate"),
-    }
-
-
-def request_to_json(request: "RequestStatus") -> dict[str, Any]:
-    """Return a request as JSON data."""
-    done = request.completed
-    return {
-        "request": request.request,
-        "right": request.right,
-        "regime": request.regime,
-        "stage": request.stage,
-        "submitted": request.submitted,
-        "accepted": format_day(request.accepted),
-        "deadline": format_day(request.deadline),
-        "completed": None if done is None else format_day(done),
-        "overdue": request.is_overdue,
-        "outcome": request.outcome,
-        "reason": request.reason,
-        "n_subjects": request.n_subjects,
-        "error": request.error,
     }
 
 

@@ -35,7 +35,6 @@ from .output import (
     format_count,
     format_people,
     print_note,
-    request_to_json,
     show_named_progress,
     show_progress,
 )
@@ -601,7 +600,7 @@ def cancel(
     with open_registry(registry) as opened:
         confirm(f"Cancel request {request}?", yes=yes)
         status = opened.requests.cancel(request)
-    return Result(request_to_json(status), f"request {request} is cancelled")
+    return Result(status.to_json(), f"request {request} is cancelled")
 
 
 def exact(request: RequestId, *, registry: Folder = FOLDER) -> Result:
@@ -660,4 +659,4 @@ def extend(
         confirm(f"Extend the deadline of request {request}?", yes=yes)
         status = opened.requests.extend(request, reason, notified=notified)
     due = f"request {request} is due {describe_deadline(status.deadline)}"
-    return Result(request_to_json(status), due)
+    return Result(status.to_json(), due)

@@ -235,7 +235,7 @@ def webhook_add(
     request.cancelled, request.overdue, release.made and release.recalled. The service
     calls only hosts that its settings allow.
     """
-    from ..registry.delivery import EVENTS
+    from ..registry.deliveries import EVENTS
 
     with open_registry(registry) as opened:
         endpoint, secret = opened.deliveries.add_endpoint(url, event or EVENTS)

@@ -29,7 +29,6 @@ from .output import (
     format_pairs,
     model_to_json,
     release_to_json,
-    request_to_json,
     wrap,
 )
 
@@ -93,7 +92,7 @@ def status(
         found = opened.status()
     data = {
         "models": [model_to_json(model) for model in found.models],
-        "pending": [request_to_json(waiting) for waiting in found.pending],
+        "pending": [waiting.to_json() for waiting in found.pending],
         "outstanding": [release_to_json(release) for release in found.outstanding],
         "set_aside": asdict(found.set_aside),
         "n_requests": found.n_requests,
@@ -138,13 +137,13 @@ def _show_request(folder: Path, request: str, *, file: Path | None) -> Result:
         pairs.append(("outcome", describe_outcome(found.outcome, found.reason)))
     if found.error:
         pairs.append(("held up by", found.error))
-    data = request_to_json(found) | {"receipt": nested}
+    data = found.to_json() | {"receipt": nested}
     return Result(data, format_pairs(pairs))
 
 
 def _show_due(folder: Path, due: str | None, *, overdue: bool) -> Result:
     """Show the requests that are overdue or due soon, for a job that warns."""
-    from ..registry.context import today
+    from ..registry.now import today
     from ..rights.calendar import parse_span
 
     if overdue and due is not None:
@@ -157,7 +156,7 @@ def _show_due(folder: Path, due: str | None, *, overdue: bool) -> Result:
     text: str | TextTable = tabulate_pending(found)
     if not found:
         text = "no request is overdue" if overdue else "no request is due"
-    data = [request_to_json(waiting) for waiting in found]
+    data = [waiting.to_json() for waiting in found]
     return Result(data, text, code=DUE if found else DONE)
 
 

@@ -15,13 +15,13 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
-from unittest.mock import patch
 
 from ..exceptions import InvalidInput, ScheduleExhausted
 from ..ledger.documents import DAY, midnight
 from ..linear_model import LogisticRegression
 from ..promise.budget import Budget
-from ..registry import Registry, Request, context
+from ..registry import Registry, Request
+from ..registry.now import CLOCK, today
 from ..rights import Identifier
 from ..rights.standing import Right
 from .run import ROW_NORM, Patients, load_patients, shuffle
@@ -142,7 +142,7 @@ class ExampleHistory:
 
     def hold(self, place: int) -> None:
         """Hold a patient's rows for a year."""
-        until = context.today() + HELD_FOR
+        until = today() + HELD_FOR
         self.ask("hold", place, reason="legal-claims", until=until)
 
     def ask_as_stranger(self) -> None:
@@ -210,10 +210,10 @@ def write_history(folder: Path) -> None:
 
 @contextmanager
 def _days_ago(days: int) -> Iterator[None]:
-    """Let it be noon of an earlier day for registries of this process.
-
-    Nothing but the example may pretend, so that a registry has no such option.
-    """
-    noon = midnight(context.today().isoformat()) - days * DAY + DAY // 2
-    with patch.object(context, "time_ns", lambda: noon * 1_000_000):
+    """Let it be noon of an earlier day for the registry that is written here."""
+    noon = midnight(today().isoformat()) - days * DAY + DAY // 2
+    before = CLOCK.set(lambda: noon)
+    try:
         yield
+    finally:
+        CLOCK.reset(before)

@@ -11,15 +11,21 @@ from ..exceptions import needing
 with needing("registry,files", "a registry"):
     from .access import Token, TrailLine
     from .aliases import AliasesAdded, AmbiguousAlias
-    from .answering.accepting import Request, RequestStatus
     from .answering.returning import ForgottenInData, LeftOut, NewRows
     from .clock import ClockStatus
-    from .delivery import Callback, Delivery, DeliveryPage, Endpoint, Outcome
-    from .listing import PageWanted, RequestPage
+    from .deliveries import Callback, Delivery, DeliveryPage, Endpoint, Outcome
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus
-    from .requests import MeantPeople, SortedPeople, SubmittedRequests
+    from .request import RequestStatus
+    from .requests import (
+        MeantPeople,
+        PageWanted,
+        Request,
+        RequestPage,
+        SortedPeople,
+        SubmittedRequests,
+    )
     from .storage.releases_table import ReleaseStatus
 
 if TYPE_CHECKING:

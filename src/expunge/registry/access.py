@@ -28,7 +28,8 @@ from ..promise.verification import Verdict
 from .answering.completion import state_entry
 from .answering.worker import recover
 from .clock import read_clock
-from .context import WAIT, Context, next_entry_time, now, read_ledger
+from .context import WAIT, Context, next_entry_time, read_ledger
+from .now import now
 from .recovery.losses import ISSUED
 from .storage import access_table
 from .storage.access_table import SESSION, TOKEN

@@ -17,11 +17,12 @@ from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, func, select
 
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import InvalidInput
 from ..ledger.keys import (
+    MAIN,
     TagKey,
     alias_seal_key,
     alias_tags,
@@ -42,14 +43,16 @@ from .answering.worker import recover
 from .context import WAIT, Context
 from .keys import read_tag_keys, write_tag_key_ids
 from .recovery.losses import ALIASED, UNALIASED
-from .storage import aliases_table, people_table, releases_table, requests_table
-from .storage.aliases_table import AliasLine
+from .request import find_waiting_tags
+from .storage import people_table, releases_table
+from .storage.engine import insert_lines
 from .storage.keystore import new_key, seal, unseal
+from .storage.people_table import chunks
+from .storage.tables import aliases as alias_table
 from .storage.tables import overtaken_error
 
 SHOWN = 10  # pairs in an error
 STEP = 10_000  # pairs between two reports
-NO_ALIAS = AliasLine("", "", b"")
 SHORT = 32  # digits of a hash: no longer than ids are, and so as quick to be tagged
 
 
@@ -77,6 +80,18 @@ class AliasesAdded(NamedTuple):
     n_added: int
     n_known: int
     n_left_out: int
+
+
+class AliasLine(NamedTuple):
+    """An alias as the table holds it."""
+
+    tag: str
+    person: str
+    sealed: bytes
+    near: str | None = None
+
+
+NO_ALIAS = AliasLine("", "", b"")
 
 
 class RegistryAliases:
@@ -207,16 +222,22 @@ class RegistryAliases:
             tags = [tag for one in identifiers for tag in alias_tags(one, keys)]
             note: dict[str, Any] = {}
             with context.log.record(note, in_turn=True) as connection:
-                n_removed = aliases_table.delete_aliases(connection, tags)
+                n_removed = sum(
+                    connection.execute(
+                        delete(alias_table).where(alias_table.c.tag.in_(chunk))
+                    ).rowcount
+                    for chunk in chunks(tags)
+                )
                 if n_removed:
                     note[UNALIASED] = n_removed
             context.store.erase_deleted(WAIT)
         return n_removed
 
     def count(self) -> int:
-        """Return how many aliases there are."""
+        """Return how many aliases there are; an id that leads to itself is none."""
+        query = select(func.count()).where(alias_table.c.tag.not_like(f"{MAIN}%"))
         with self._context.store.read(snapshot=False) as connection:
-            return aliases_table.count_aliases(connection)
+            return int(connection.scalar(query) or 0)
 
 
 class _NewAlias(NamedTuple):
@@ -263,7 +284,8 @@ def add_aliases(
             for start in range(0, len(absent), STEP):
                 on_progress(len(pairs) + start, 2 * len(pairs))
                 lines = [_make_line(one, used) for one in absent[start : start + STEP]]
-                aliases_table.insert_aliases(connection, lines)
+                # Quickest in the order of their tags.
+                insert_lines(connection, alias_table, lines=lines)
     on_progress(2 * len(pairs), 2 * len(pairs))
     return AliasesAdded(len(absent), len(new) - len(absent), len(gone))
 
@@ -318,14 +340,25 @@ def _require_one_person(new: Sequence[_NewAlias]) -> list[_NewAlias]:
     return single
 
 
+def find_aliases(connection: Connection, tags: Sequence[str]) -> dict[str, AliasLine]:
+    """Return those aliases that exist, by tag."""
+    return {
+        line.tag: AliasLine(*line)
+        for chunk in chunks(tags)
+        for line in connection.execute(
+            select(alias_table).where(alias_table.c.tag.in_(chunk))
+        )
+    }
+
+
 def _select_absent(
     connection: Connection, single: Sequence[_NewAlias]
 ) -> list[_NewAlias]:
     """Return the aliases that the store lacks; refuse one that another person has."""
-    if not aliases_table.has_aliases(connection):
+    if connection.scalar(select(alias_table.c.tag).limit(1)) is None:
         return list(single)
     every = [tag for one in single for tag in one.tags]
-    there = aliases_table.find_aliases(connection, every)
+    there = find_aliases(connection, every)
     absent, wrong = [], []
     for one in single:
         held = [there[tag].person for tag in one.tags if tag in there]
@@ -342,7 +375,7 @@ def _find_used_tags(connection: Connection, new: Sequence[_NewAlias]) -> set[str
     """Return which of several tags of a person models or waiting requests use."""
     several = {tag for one in new if len(one.people) > 1 for tag in one.people}
     used = set(people_table.models_by_tag(connection, sorted(several)))
-    return used | requests_table.find_waiting_tags(connection, sorted(several))
+    return used | find_waiting_tags(connection, sorted(several))
 
 
 def _make_line(one: _NewAlias, used: Set[str]) -> AliasLine:
@@ -382,7 +415,19 @@ def _find_ids(
     wanted = dict.fromkeys(identifiers)
     tags = {one: tagged(one, keys) for one in wanted if one.kind != ID}
     every = [tag for some in tags.values() for tag in some]
-    nearest = aliases_table.find_nearest(connection, every)
+    # For each tag the alias that has it, or else the next one in order. The store takes
+    # the same steps, and returns as much, whether an alias is known or not.
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
+    nearest: dict[str, AliasLine] = {}
+    for chunk in chunks(every):
+        marks = ", ".join([f"({mark})"] * len(chunk))
+        rows = connection.exec_driver_sql(
+            f"WITH wanted (place) AS (VALUES {marks}) "
+            "SELECT place, tag, person, sealed FROM wanted JOIN aliases "
+            "ON tag = (SELECT min(tag) FROM aliases WHERE tag >= place)",
+            tuple(chunk),
+        )
+        nearest |= {place: AliasLine(*line) for place, *line in rows}
     found = {one: one.value for one in wanted if one.kind == ID}
     nobody: dict[Identifier, str] = {}
     for one, some in tags.items():
@@ -551,15 +596,14 @@ def write_spellings(
         return
     identifiers = [Identifier(kind, owner) for owner, _ in named]
     tagged = [main_tags(one, keys) for one in identifiers]
-    there = aliases_table.find_aliases(
-        connection, [tag for one in tagged for tag in one]
-    )
+    there = find_aliases(connection, [tag for one in tagged for tag in one])
     lines = [
         AliasLine(tags[0], tag, _seal_id(owner, one, tag=tags[0], key=keys[0]))
         for (owner, tag), one, tags in zip(named, identifiers, tagged, strict=True)
         if there.keys().isdisjoint(tags)
     ]
-    aliases_table.insert_aliases(connection, sorted(lines))
+    if lines:
+        insert_lines(connection, alias_table, lines=sorted(lines))
 
 
 def _parse(word: str, *, is_id: bool) -> Identifier | None:

@@ -17,7 +17,8 @@ from sqlalchemy import Connection
 
 from ..exceptions import StoreFailed
 from ..ledger.documents import day_of, days_between
-from .context import WAIT, Context, now
+from .context import WAIT, Context
+from .now import now
 from .storage import ledger_table
 from .storage.tables import read_metadata, write_metadata
 

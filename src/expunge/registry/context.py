@@ -14,10 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
-from datetime import date
 from functools import partial
 from pathlib import Path
-from time import time_ns
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
@@ -26,12 +24,13 @@ from ..core.values import Private
 from ..disk import replace_file, require_private
 from ..exceptions import Busy, ExpungeError, InvalidInput, NoRegistry, StoreFailed
 from ..ledger import Ledger
-from ..ledger.documents import day_of, midnight
+from ..ledger.documents import midnight
 from ..ledger.keys import read_secret
 from ..rights.identifiers import SPELLING
 from ..rights.regimes import regime_named
 from .head_file import HeadFile
 from .log import Log
+from .now import now
 from .statements import Statement, apply_line
 from .storage import (
     Checkpoints,
@@ -538,13 +537,3 @@ def next_entry_time(ledger: Ledger, after: int = 0) -> int:
     It is now, unless the clock was set back: days in a ledger do not go back.
     """
     return max(now(), midnight(ledger.day), after)
-
-
-def now() -> int:
-    """Return the time in milliseconds since 1970."""
-    return time_ns() // 1_000_000
-
-
-def today() -> date:
-    """Return the day it is now in UTC."""
-    return date.fromisoformat(day_of(now()))

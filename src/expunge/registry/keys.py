@@ -30,12 +30,12 @@ from ..ledger import (
     sign,
 )
 from ..ledger.documents import day_of
-from ..ledger.keys import read_or_create_secret
 from .context import Context, Paths, next_entry_time, write_statement
+from .deliveries import open_outbox_key
 from .statements import Statement
 from .storage import ledger_table
 from .storage.engine import translate_errors
-from .storage.keystore import FIRST, KEY_BYTES, new_key
+from .storage.keystore import FIRST
 from .storage.ledger_table import LedgerBatch
 from .storage.tables import (
     has_tables,
@@ -53,21 +53,6 @@ def create_first_keys(paths: Paths) -> SigningKey:
     open_tag_key(paths.keys / "tags-0")
     open_outbox_key(paths)
     return open_signing_key(paths.keys / "signing-0.pem")
-
-
-def open_outbox_key(paths: Paths) -> bytes:
-    """Return the key that seals addresses; it is made on first use.
-
-    If it is lost, so are the addresses under it, and nothing else: what was to be told
-    there is given up.
-    """
-    key = read_or_create_secret(paths.outbox_key, new_key)
-    if len(key) != KEY_BYTES:
-        raise UnusableKey(
-            f"key file {paths.outbox_key} holds {len(key)} bytes, not {KEY_BYTES}; put "
-            "it back from its backup, or delete it: callbacks that wait are given up"
-        )
-    return key
 
 
 def require_unused_keys(context: Context) -> None:

@@ -360,7 +360,7 @@ class Log(Private):
         """
         lines, seen = self._missing(descriptor, before, restoring=True)
         self._require_number(before.mark, seen.number)
-        there = {one["id"] for line in lines for one in line.get("accepted", ())}
+        there = {one["request"] for line in lines for one in line.get("accepted", ())}
         if not there.isdisjoint(requests):
             raise Busy(
                 "a backup is being restored, and these requests were sent before; wait "

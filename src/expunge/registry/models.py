@@ -42,8 +42,9 @@ from .answering.completion import (
 )
 from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .answering.worker import recover
-from .context import WAIT, Context, give_up_keys, now
+from .context import WAIT, Context, give_up_keys
 from .keys import read_tag_keys, write_tag_key_ids
+from .now import now
 from .statements import delete_model
 from .storage import people_table, releases_table
 from .storage.keystore import count_made

@@ -21,6 +21,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import ArrayLike
+from sqlalchemy import delete, false
 
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import ExpungeError, InvalidInput
@@ -29,7 +30,6 @@ from ..private_model.subjects import people
 from ..rights.identifiers import ID
 from .access import RegistryAccess
 from .aliases import RegistryAliases
-from .answering.accepting import Request, RequestStatus, request_status
 from .answering.returning import FitOptions, LeftOut, NewRows
 from .answering.worker import recover
 from .clock import ClockStatus, confirm_clock, read_clock
@@ -43,7 +43,6 @@ from .context import (
 )
 from .deliveries import RegistryDeliveries
 from .keys import rotate_signing_key, rotate_tag_key
-from .listing import RequestCounts, count_requests
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import (
     create_context,
@@ -52,8 +51,9 @@ from .opening import (
     require_current_store,
 )
 from .recovery.losses import Losses
-from .requests import RegistryRequests
-from .storage import ledger_table, people_table, releases_table, requests_table
+from .request import CANCELLED, COMPLETED, RequestStatus, read_pending, requests
+from .requests import RegistryRequests, Request, RequestCounts, count_requests
+from .storage import ledger_table, people_table, releases_table
 from .storage.engine import translate_errors
 from .storage.people_table import AsideStatus
 from .storage.releases_table import ReleaseStatus
@@ -371,7 +371,7 @@ class Registry:
             return submitted.receipts[asked.request]
         if submitted.failure is not None:
             raise submitted.failure
-        if self.requests.status(asked.request).stage == requests_table.CANCELLED:
+        if self.requests.status(asked.request).stage == CANCELLED:
             raise InvalidInput(
                 f"request {asked.request} was cancelled; to forget these people, "
                 "send another one"
@@ -398,20 +398,20 @@ class Registry:
         self._require_current()
         with self._context.store.read() as connection:
             ledger = ledger_table.read_ledger(connection)
-            n_requests, n_completed = requests_table.count_requests(connection)
-            pending = requests_table.read_pending(connection)
+            stages = count_requests(connection).stages
+            pending = read_pending(connection)
             names = releases_table.model_names(connection)
             return RegistryStatus(
                 models=tuple(model_status(connection, name) for name in names),
-                pending=tuple(map(request_status, pending)),
+                pending=tuple(pending),
                 outstanding=tuple(
                     one
                     for one in releases_table.shipped_releases(connection)
                     if one.is_outstanding
                 ),
                 set_aside=people_table.read_status(connection),
-                n_requests=n_requests,
-                n_completed=n_completed,
+                n_requests=sum(stages.values()),
+                n_completed=stages[COMPLETED],
                 ledger_size=ledger.size,
                 key=ledger.keys.current.id,
                 store=self._context.store.dialect,
@@ -467,7 +467,7 @@ class Registry:
         self.models.names()
         if store.dialect == "postgresql":
             with store.write() as connection:  # a standby refuses even this
-                requests_table.delete_nothing(connection)
+                connection.execute(delete(requests).where(false()))
 
     def _require_current(self) -> None:
         """Refuse to show a store that was put back from a backup meanwhile."""

@@ -1,51 +1,179 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of a registry: sent, applied, looked up; and, while they wait, changed.
+"""Requests of a registry: accepted, applied, looked up; and, while they wait, changed.
 
-Until a request is applied it can be cancelled, refused for a stated reason, or extended
-as the law allows.
+**Accepting.** A request is on disk twice before it counts as accepted: in the journal
+first and then in the store, within a transaction that the store has not refused by
+then. What a crash left in the journal alone was promised to nobody; the next worker
+accepts it all the same, since a person did ask. Ids of requests are random, so that
+they reveal nothing in a public ledger. A deadline is the first moment of its day in
+UTC, counted as the law counts from the day the person asked.
+
+**Cancelling** waits for no worker. Like accepting it is one transaction that any
+process may make at any moment. The request moves on only from "accepted", so of a
+worker that applies it and a process that cancels it one comes first, and the other
+finds that it moved. A worker then starts its batch again without the request; a process
+that comes too late says so. The log has the line before the store has the commit. What
+a crash left in the log alone is carried out by whoever writes next, unless the request
+was applied by then. Who asks again is told that it is cancelled, as after any answer
+that was lost. The tags and new rows that the request names are deleted with it. SQLite
+keeps their bytes in its log until something is erased next, and the journal keeps the
+tags, as of every request. The keys of new rows are destroyed, so no copy of them can be
+read.
+
+**Refusing and extending** are done with the worker's lock: both are in the ledger.
+
+**Listing.** A page is found by where the one before it ended, not by counting rows, so
+that it takes as long at the end of a million requests as at their beginning, and
+requests that come or go meanwhile neither repeat nor hide another.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import json
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from datetime import date
+from hashlib import sha256
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    delete,
+    func,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
 
 from ..display.progress import OnNamedProgress, OnProgress, be_silent
-from ..exceptions import Busy, ExpungeError, InvalidInput, UnknownRequest
-from ..ledger import subject_tags
-from ..ledger.keys import near_tags
+from ..exceptions import (
+    Busy,
+    ExpungeError,
+    InvalidInput,
+    RequestConflict,
+    UnknownRequest,
+    UnknownSubject,
+)
+from ..ledger import RequestExtended, TagKey, subject_tags
+from ..ledger.documents import day_of, midnight
+from ..ledger.entries import EXTENSIONS, REQUEST_BYTES
+from ..ledger.keys import near_tags, request_tag
 from ..private_model.subjects import people, person
+from ..promise.noise import random_bytes
 from ..rights import parse_identifier
 from ..rights.calendar import parse_day
-from ..rights.identifiers import ADDRESSES, ID, after_colon
+from ..rights.identifiers import ADDRESSES, ID, after_colon, list_spellings
+from ..rights.regimes import deadline, extended_deadline, regime_named
+from ..rights.standing import BY_OPERATOR, FOR_HOLDS, RIGHTS, Right, require_right
 from .aliases import resolve_words
-from .answering.accepting import (
-    Request,
-    RequestStatus,
-    accept_requests,
-    check_requests,
-    find_near_ids,
-    find_tags,
-    request_status,
-)
-from .answering.cancelling import (
-    cancel_request,
-    require_untouched,
-    require_waiting,
-)
-from .answering.completion import refuse_request, state_extension
-from .answering.returning import read_forgotten_tags
+from .answering.completion import finish_committed, state_answers, state_entry
+from .answering.returning import ERASED, NewRows, read_forgotten_tags
 from .answering.worker import apply_waiting, recover
-from .context import WAIT, Context
+from .clock import require_clock
+from .context import WAIT, Context, next_entry_time, read_ledger
 from .keys import read_tag_keys
-from .listing import PageWanted, RequestPage, read_page
-from .storage import people_table, releases_table, requests_table
-from .storage.requests_table import MovedMeanwhile
+from .log import Content
+from .now import now, today
+from .request import (
+    ACCEPTED,
+    APPLIED,
+    CANCELLED,
+    COMPLETED,
+    IS_NEAR_MISS,
+    STAGES,
+    MovedMeanwhile,
+    RequestStatus,
+    find_requests,
+    mark_applied,
+    read_receipt,
+    require_request,
+    require_request_id,
+    to_line,
+)
+from .request import requests as table
+from .statements import accepted_line, insert_accepted, write_cancelled
+from .storage import people_table, releases_table
+from .storage.engine import Collision, collision_error
+from .storage.keystore import place_of, seal
+from .storage.ledger_table import LedgerBatch
+from .storage.people_table import chunks
+from .storage.tables import (
+    aliases,
+    overtaken_error,
+    request_near,
+    subjects,
+)
+from .window import Window
 
+# Milliseconds by which a clock may fall behind requests that are there already.
+CLOCK_DRIFT = 60_000
+MOST = 1000
 # One transaction for each: few enough to show progress, many enough to be quick.
 BATCH = 1000
+_CURSOR = struct.Struct(">q16s")  # a deadline, and the id of a request
+
+
+def _new_id() -> str:
+    return random_bytes(REQUEST_BYTES).hex()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Request:
+    """What people ask for.
+
+    Parameters
+    ----------
+    subjects
+        Whom it is about.
+    request
+        The request's id, 32 hexadecimal digits; sending it again gives the same answer.
+        Random by default: a ticket number could lead to a person.
+    right
+        "erase", "object" (erased under its own name), "restrict" and "lift", "hold" and
+        "end-hold", or "rectify"; see ``rights.standing`` for what each does.
+    regime
+        The law that gives the deadline; by default that of the registry.
+    submitted
+        The day on which the person asked; by default today.
+    reason, until
+        Of a hold: the code of a reason, and the day on which it ends.
+    rows
+        Of a rectification, which is about one person: the new rows, by model.
+    sender
+        Who sent it, such as the name of a token; it says nothing about a person.
+    envelope
+        All that was sent, as a text or its hash, where people are named by aliases. It
+        then stands for them: sending the same id with another envelope is refused.
+        Only a keyed hash of it is kept.
+    n_people
+        How many people it asks for, where some are named by several ids.
+    spellings
+        What people were named by, if not by these ids: a near miss is noticed by them.
+    window
+        The length in seconds of the window in which a service gathers it; 0 if it may
+        be applied at once. The window that it falls into is its own for good.
+    """
+
+    subjects: tuple[str, ...]
+    request: str = field(default_factory=_new_id)
+    right: Right = "erase"
+    regime: str | None = None
+    submitted: str | date | None = None
+    reason: str = ""
+    until: str | date = ""
+    rows: Mapping[str, NewRows] = field(default_factory=dict)
+    sender: str = ""
+    envelope: str = ""
+    n_people: int | None = None
+    spellings: tuple[str, ...] = ()
+    window: int = 0
+
+    def __repr__(self) -> str:
+        about = f"{self.right}, {len(self.subjects)} people"
+        return f"Request({about}, request={self.request!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +248,525 @@ class SortedPeople(NamedTuple):
     strangers: tuple[str, ...]
 
 
+class RequestCounts(NamedTuple):
+    """How many requests are at each stage.
+
+    ``oldest`` is when the oldest of those came in that are not answered, and ``due``
+    the first of their deadlines; None if there are none.
+    """
+
+    stages: dict[str, int]
+    oldest: int | None
+    due: int | None
+
+
+def _require_words(
+    words: tuple[str, ...], known: tuple[str, ...], *, what: str
+) -> None:
+    unknown = [word for word in words if word not in known]
+    if unknown or isinstance(words, str):
+        raise InvalidInput(f"{what} {words!r}; give some of {', '.join(known)}")
+
+
+@dataclass(frozen=True, slots=True)
+class PageWanted:
+    """Which requests to list.
+
+    Parameters
+    ----------
+    stages, rights
+        Only those at one of these stages, and asking for one of these rights; any, if
+        there are none.
+    due
+        Only those whose deadline is on this day or before.
+    after
+        Where the page before ended: its ``next``. Empty for the first page.
+    most
+        How many at most, from 1 to 1000.
+    sender
+        Only those of this sender; None for those of all.
+    """
+
+    stages: tuple[str, ...] = ()
+    rights: tuple[str, ...] = ()
+    due: str | date | None = None
+    after: str = ""
+    most: int = 100
+    sender: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a page that cannot be made."""
+        _require_words(self.stages, STAGES, what="stages")
+        _require_words(self.rights, RIGHTS, what="rights")
+        if not 1 <= self.most <= MOST:
+            raise InvalidInput(f"most={self.most}; give a number from 1 to {MOST}")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPage:
+    """Some requests, in the order of their deadlines, and of their ids on one day.
+
+    Parameters
+    ----------
+    lines
+        The requests.
+    next
+        What to give as ``after`` for the next page; empty if this is the last.
+    """
+
+    lines: tuple[RequestStatus, ...]
+    next: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Sent:
+    """A request that was sent: in its normal spelling, and as it would be accepted.
+
+    New rows of a rectification are bytes, by model.
+    """
+
+    given: Request
+    row: RequestStatus
+    rows: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def content(self) -> str:
+        """What the request asks for, as one string."""
+        rows = [sha256(self.rows[name]).hexdigest() for name in sorted(self.rows)]
+        sent = json.dumps([self.given.sender, self.given.envelope])
+        # An alias leads to nobody any more once its person is erased, and a request
+        # that is sent again must still be the same.
+        about = () if self.given.envelope else sorted(self.given.subjects)
+        row = self.row
+        return "\x00".join((row.request, row.right, row.details, sent, *rows, *about))
+
+
+def _check(context: Context, given: Request) -> _Sent:
+    """Return a request in its normal spelling; refuse what cannot be asked."""
+    require_request_id(given.request, new=True)
+    right = require_right(given.right)
+    name = context.settings.regime if given.regime is None else given.regime
+    regime = regime_named(name)
+    submitted = today() if given.submitted is None else parse_day(given.submitted)
+    if submitted > today():
+        raise InvalidInput(
+            f"submitted={submitted}, which is after today; give the day on which the "
+            "person asked"
+        )
+    subjects = people(given.subjects)
+    row = RequestStatus(
+        request=given.request,
+        accepted=0,
+        opens=0,
+        closes=0,
+        deadline=midnight(deadline(submitted, regime).isoformat()),
+        n_subjects=len(subjects) if given.n_people is None else given.n_people,
+        right=right,
+        regime=regime.name,
+        submitted=submitted.isoformat(),
+        sender=given.sender,
+        details=json.dumps(_check_details(given, right), sort_keys=True),
+        fingerprint="",
+    )
+    spelled = replace(given, subjects=subjects, spellings=given.spellings or subjects)
+    return _Sent(spelled, row)
+
+
+def _check_details(given: Request, right: Right) -> dict[str, Any]:
+    """Return what only some requests have; refuse it on others."""
+    if (right == "rectify") != bool(given.rows):
+        raise InvalidInput(
+            f"right={right!r} with new rows of {len(given.rows)} models; a "
+            "rectification needs new rows, and no other request has any"
+        )
+    if right != "hold":
+        if given.reason or given.until:
+            raise InvalidInput(
+                f"right={right!r} with a reason or an end; only a hold has them"
+            )
+        return {}
+    if given.reason not in FOR_HOLDS:
+        raise InvalidInput(
+            f"reason={given.reason!r}; to hold rows, give one of {', '.join(FOR_HOLDS)}"
+        )
+    until = parse_day(given.until)
+    if until < today():
+        raise InvalidInput(f"until={until}, which is past; give today or a later day")
+    return {"reason": given.reason, "until": until.isoformat()}
+
+
+def _code_rows(context: Context, sent: _Sent) -> _Sent:
+    """Return a request with its new rows as the models keep theirs."""
+    given = sent.given
+    if not given.rows:
+        return sent
+    if sent.row.n_subjects != 1:
+        raise InvalidInput(
+            f"a rectification of {sent.row.n_subjects} people; send one request for "
+            "each person, with their rows"
+        )
+    from .answering.adding import code_rows
+    from .loaded_model import dump_rows
+
+    rows = {
+        name: dump_rows(code_rows(context, name, new=new))
+        for name, new in sorted(given.rows.items())
+    }
+    with context.store.read() as connection:
+        fits = people_table.count_fits(connection, list(rows))
+    details = json.dumps({"models": fits}, sort_keys=True)
+    return replace(sent, row=replace(sent.row, details=details), rows=rows)
+
+
+def _check_all(
+    context: Context,
+    requests: Sequence[Request],
+    *,
+    code: Callable[[Context, _Sent], _Sent] = lambda context, sent: sent,
+) -> dict[str, _Sent]:
+    """Return requests by id, each once; ``code`` codes the new rows that they bring."""
+    wanted: dict[str, _Sent] = {}
+    for one in requests:
+        sent = code(context, _check(context, one))
+        if wanted.setdefault(one.request, sent).content != sent.content:
+            raise _changed_error(one.request)
+    return wanted
+
+
+def _require_same(
+    there: Mapping[str, RequestStatus],
+    wanted: Mapping[str, _Sent],
+    *,
+    keys: Sequence[TagKey],
+) -> None:
+    """Refuse requests that were sent before and asked for something else."""
+    for request, one in there.items():
+        content = wanted[request].content
+        if one.fingerprint not in [request_tag(content, key) for key in keys]:
+            raise _changed_error(request)
+
+
+def _changed_error(request: str) -> RequestConflict:
+    return RequestConflict(
+        f"request {request} was sent before and asked for something else; nothing was "
+        "accepted; give each new request its own id"
+    )
+
+
+def _accept_new(
+    context: Context, wanted: Mapping[str, _Sent], *, strangers: bool
+) -> dict[str, RequestStatus]:
+    """Write the requests that are new, and return the status of all."""
+    # At one moment: a request that is sent again is found, or else its people are.
+    with context.store.read() as connection:
+        require_clock(connection)  # deadlines count from today
+        there = find_requests(connection, list(wanted))
+        # Only now: one of them may have been accepted under a new key.
+        keys = read_tag_keys(context.paths)
+        _require_same(there, wanted, keys=keys)
+        new = [one for id_, one in sorted(wanted.items()) if id_ not in there]
+        about = [name for one in new for name in one.given.subjects]
+        subjects = list(dict.fromkeys(about))
+        # Strangers are not looked up: how long that takes depends on who is known.
+        tags = {} if strangers else find_tags(connection, subjects, keys=keys)
+    if not strangers:
+        _require_known(tags)
+        for one in new:
+            _require_rows(
+                context, one, tags={tags[name] for name in one.given.subjects}
+            )
+    # Rows of a request that waits may be lost: they are not in the journal.
+    waiting = [id_ for id_, one in there.items() if one.stage == ACCEPTED]
+    sealed = [
+        line
+        for one in (*new, *(wanted[id_] for id_ in waiting))
+        if one.rows
+        for line in seal_new_rows(context, one.row.request, rows=one.rows)
+    ]
+    if not new and not sealed:
+        return there
+    delays = _count_earlier(wanted.values())
+    return there | _write_new(context, new, sealed=sealed, delays=delays)
+
+
+def seal_new_rows(
+    context: Context, request: str, *, rows: Mapping[str, bytes]
+) -> list[dict[str, Any]]:
+    """Return new rows, by model, as the store keeps them, with keys on disk."""
+    keys = context.keystore.add(len(rows))
+    found = []
+    for (model, data), (number, key) in zip(rows.items(), keys.items(), strict=True):
+        place = place_of(number, people_table.what_waits(request, model))
+        sealed = seal(data, key, place=place)
+        line = {"request": request, "model": model, "key": number, "sealed": sealed}
+        found.append(line)
+    return found
+
+
+def _write_new(
+    context: Context,
+    new: Sequence[_Sent],
+    *,
+    sealed: Sequence[dict[str, Any]],
+    delays: Mapping[str, int],
+) -> dict[str, RequestStatus]:
+    """Write requests that are new, and sealed rows; return the status of the new.
+
+    They name people by every tag that these may have: a fit may give them another one
+    between when they were looked up and when the request is on disk.
+    """
+    # The clock may have been set back since they were checked.
+    time = max([now(), *(midnight(one.row.submitted) for one in new)])
+    day_of(time)  # or refuse a clock that no public document can tell
+    accepted: dict[str, RequestStatus] = {}
+    line: Content = {}
+    ids = [one.row.request for one in new]
+    with context.log.record(line, by=insert_accepted, ahead=ids) as connection:
+        if find_requests(connection, ids):
+            raise collision_error()  # now that nobody else can write
+        lines = []
+        # Requests are settled in the order of these times, and two calls may come
+        # within a millisecond. A time far ahead is that of a clock that was wrong: it
+        # counts for nothing, or all requests would wait until that day.
+        latest = select(func.max(table.c.accepted)).where(
+            table.c.accepted < time + CLOCK_DRIFT
+        )
+        time = max(time, int(connection.scalar(latest) or 0) + 1)
+        keys = read_tag_keys(context.paths)
+        for one in new:
+            moment = time + delays[one.row.request]
+            window = Window.at(moment, one.given.window)
+            row = replace(
+                one.row,
+                accepted=moment,
+                opens=window.start,
+                closes=window.close,
+                fingerprint=request_tag(one.content, keys[0]),
+            )
+            tags = {
+                tag for name in one.given.subjects for tag in subject_tags(name, keys)
+            }
+            near = {
+                tag for word in one.given.spellings for tag in near_tags(word, keys)
+            }
+            accepted[row.request] = row
+            lines.append(to_line(row, sorted(tags), near=sorted(near)))
+        line |= accepted_line(lines, sealed)
+    return accepted
+
+
+def _count_earlier(requests: Iterable[_Sent]) -> dict[str, int]:
+    """Return by how much each request comes after others that are sent with it.
+
+    They are settled in the order in which they are given; of those in a row that ask
+    for the same, any may be the first. This follows from what they ask for, and not
+    from whom: when a request came in decides on its window, which its sender sees, and
+    must not tell that two addresses lead to one person.
+    """
+    delays: dict[str, int] = {}
+    place, before = 0, None
+    for one in requests:
+        what = "erase" if one.row.right in ERASED else one.row.right
+        asks = None if one.rows else (what, one.row.details)
+        if delays and (asks is None or asks != before):
+            place += 1
+        delays[one.row.request] = place
+        before = asks
+    return delays
+
+
+def find_tags(
+    connection: Connection, subjects: Sequence[str], *, keys: Sequence[TagKey]
+) -> dict[str, str | None]:
+    """Return the tag under which each person is known; None for strangers."""
+    possible = {subject: subject_tags(subject, keys) for subject in subjects}
+    every = [tag for tags in possible.values() for tag in tags]
+    there = people_table.models_by_tag(connection, every)
+    return {
+        subject: next((tag for tag in tags if tag in there), None)
+        for subject, tags in possible.items()
+    }
+
+
+def find_near_ids(
+    connection: Connection,
+    words: Sequence[str],
+    *,
+    named: Sequence[str],
+    keys: Sequence[TagKey],
+) -> dict[str, str]:
+    """Return words that may mean others who are held, with an id of these if guessed.
+
+    Others than ``named``, that is.
+    """
+    possible = {one: near_tags(one, keys) for one in words}
+    meant = {tag for one in named for tag in subject_tags(one, keys)}
+    every = [tag for tags in possible.values() for tag in tags]
+    holders = people_table.find_near(connection, every)
+    by_alias: dict[str, set[str]] = {}
+    for chunk in chunks(every):
+        query = (
+            select(aliases.c.near, aliases.c.person)
+            .join(subjects, subjects.c.tag == aliases.c.person)  # who is held
+            .where(aliases.c.near.in_(chunk))
+        )
+        for loose, who in connection.execute(query):
+            by_alias.setdefault(loose, set()).add(who)
+    found = {}
+    for one, tags in possible.items():
+        some = (there.get(near, ()) for near in tags for there in (holders, by_alias))
+        others = {tag for held in some for tag in held} - meant
+        if others:
+            guesses = (
+                guess
+                for guess in list_spellings(one)
+                if not others.isdisjoint(subject_tags(guess, keys))
+            )
+            found[one] = next(guesses, "")
+    return found
+
+
+def _require_known(tags: dict[str, str | None]) -> None:
+    """Refuse people whom no model holds."""
+    missing = [subject for subject, tag in tags.items() if tag is None]
+    if missing:
+        some = ", ".join(repr(subject[:60]) for subject in sorted(missing)[:3])
+        raise UnknownSubject(
+            f"in no model, or no longer: {len(missing)} of {len(tags)} people, {some}"
+            f"{', ...' if len(missing) > 3 else ''}; nothing was accepted; check the "
+            "ids, or leave out unknown ones"
+        )
+
+
+def _require_rows(context: Context, one: _Sent, *, tags: set[str | None]) -> None:
+    """Refuse new rows for a model that has no rows of the person."""
+    if not one.rows:
+        return
+    with context.store.read() as connection:
+        held = people_table.models_by_tag(connection, [tag for tag in tags if tag])
+    names = {name for some in held.values() for name in some}
+    missing = sorted(set(one.rows) - names)
+    if missing:
+        raise UnknownSubject(
+            f"model {missing[0]!r} holds no rows of this person, so there is nothing "
+            "to rectify; nothing was accepted; add the rows instead (registry.add)"
+        )
+
+
+def _require_waiting(one: RequestStatus) -> None:
+    """Refuse a request that does not wait, or does not wait any more."""
+    if one.stage != ACCEPTED:
+        raise RequestConflict(
+            f"request {one.request} is {one.stage}, and only one that waits can be "
+            "changed; see its receipt"
+        )
+
+
+def _require_untouched(one: RequestStatus) -> None:
+    """Refuse a request that does not wait, or that some models have answered."""
+    _require_waiting(one)
+    if one.outcome:
+        raise RequestConflict(
+            f"request {one.request} is applied to some models and waits for others, so "
+            "it can be neither cancelled nor refused; see why it waits (status)"
+        )
+
+
+def refuse_request(context: Context, request: str, *, reason: str, wait: float) -> None:
+    """Answer a waiting request with a refusal; the lock is held."""
+    if reason not in BY_OPERATOR:
+        raise InvalidInput(
+            f"reason={reason!r}; to refuse a request, give one of "
+            f"{', '.join(BY_OPERATOR)}"
+        )
+    with context.log.batch() as connection:
+        waiting = require_request(connection, request)
+        refused = replace(waiting, outcome="refused", reason=reason)
+        mark_applied(connection, [refused])
+        state_answers(connection, [refused])
+    finish_committed(context, wait)
+
+
+_OPEN = (
+    select(
+        table.c.stage,
+        func.count().label("n"),
+        func.min(table.c.accepted).label("oldest"),
+        func.min(table.c.deadline).label("due"),
+    )
+    .where(table.c.stage.in_((ACCEPTED, APPLIED, CANCELLED)))  # few, by an index
+    .group_by(table.c.stage)
+)
+
+
+def count_requests(connection: Connection) -> RequestCounts:
+    """Return how many requests are at each stage."""
+    whole = int(connection.scalar(select(func.count()).select_from(table)) or 0)
+    found = list(connection.execute(_OPEN))
+    counts = {row.stage: int(row.n) for row in found}
+    counts[COMPLETED] = whole - sum(counts.values())
+    there = [row for row in found if row.stage != CANCELLED]
+    return RequestCounts(
+        counts,
+        min((row.oldest for row in there), default=None),
+        min((row.due for row in there), default=None),
+    )
+
+
+def read_page(connection: Connection, wanted: PageWanted) -> RequestPage:
+    """Return a page of requests.
+
+    Each stage and right is a run of an index that is in the order of deadlines: of
+    each, no more than a page is read, however many there are.
+    """
+    columns = table.c.deadline, table.c.request
+    filters = []
+    if wanted.after:
+        filters.append(tuple_(*columns) > tuple_(*parse_cursor(wanted.after)))
+    if wanted.due is not None:
+        last = midnight(parse_day(wanted.due).isoformat())
+        filters.append(table.c.deadline <= last)
+    if wanted.sender is not None:
+        filters.append(table.c.sender == wanted.sender)
+    most = wanted.most + 1  # one more tells whether another page follows
+    runs = [
+        select(*columns)
+        .where(table.c.stage == stage, table.c.right == right, *filters)
+        .order_by(*columns)
+        .limit(most)
+        .subquery()
+        for stage in dict.fromkeys(wanted.stages or STAGES)
+        for right in dict.fromkeys(wanted.rights or RIGHTS)
+    ]
+    every = union_all(*map(select, runs)).subquery()
+    query = select(every).order_by(every.c.deadline, every.c.request).limit(most)
+    places = list(connection.execute(query))
+    shown = places[: wanted.most]
+    found = find_requests(connection, [row.request for row in shown])
+    return RequestPage(
+        tuple(found[row.request] for row in shown),
+        write_cursor(*shown[-1]) if len(places) > len(shown) else "",
+    )
+
+
+def write_cursor(deadline: int, request: str) -> str:
+    """Return where a page ends, as one word."""
+    packed = _CURSOR.pack(deadline, bytes.fromhex(request))
+    return urlsafe_b64encode(packed).decode("ascii")
+
+
+def parse_cursor(word: str) -> tuple[int, str]:
+    """Return the deadline and the request that a word means."""
+    with suppress(ValueError, struct.error):
+        deadline, request = _CURSOR.unpack(urlsafe_b64decode(word))
+        if write_cursor(deadline, request.hex()) == word:  # a place has one spelling
+            return deadline, request.hex()
+    raise InvalidInput(
+        "this word does not say where a page ended; give next of the previous page "
+        "as it came, or nothing for the first page"
+    )
+
+
 class RegistryRequests:
     """The requests of a registry, as ``Registry.requests``.
 
@@ -148,7 +795,21 @@ class RegistryRequests:
             sender learns it from the receipt alone. Otherwise UnknownSubject is
             raised, which tells an operator of a wrong id at once.
         """
-        return accept_requests(self._context, requests, strangers=strangers)
+        context = self._context
+        with ExitStack() as locked:
+            if any(one.rows for one in requests):
+                # The model must not change until its coded rows are accepted.
+                locked.enter_context(context.hold_lock(WAIT))
+            wanted = _check_all(context, requests, code=_code_rows)
+            for left in reversed(range(len(wanted) + 1)):
+                try:
+                    found = _accept_new(context, wanted, strangers=strangers)
+                    break
+                except Collision:
+                    # Somebody sent one of them at the same time: now it is there.
+                    if not left:
+                        raise
+        return tuple(found[one.request] for one in requests)
 
     def check(self, requests: Sequence[Request]) -> None:
         """Refuse requests of which one could not be accepted; write nothing.
@@ -156,7 +817,11 @@ class RegistryRequests:
         Whom they are about is not looked up. For requests that have an envelope, as
         those of the service do, whose parts are then accepted one after the other.
         """
-        check_requests(self._context, requests)
+        context = self._context
+        wanted = _check_all(context, requests)
+        with context.store.read() as connection:
+            there = find_requests(connection, list(wanted))
+            _require_same(there, wanted, keys=read_tag_keys(context.paths))
 
     def submit(
         self,
@@ -270,20 +935,23 @@ class RegistryRequests:
 
         It may have closed; None if no such request waits.
         """
+        query = select(func.min(table.c.closes)).where(
+            table.c.stage == ACCEPTED, table.c.error == ""
+        )
         with self._context.store.read(snapshot=False) as connection:
-            return requests_table.read_next_close(connection)
+            found = connection.scalar(query)
+        return None if found is None else int(found)
 
     def status(self, request: str) -> RequestStatus:
         """Return how far a request is."""
-        requests_table.require_request_id(request)
+        require_request_id(request)
         with self._context.store.read() as connection:
-            return request_status(requests_table.require_request(connection, request))
+            return require_request(connection, request)
 
     def statuses(self, requests: Sequence[str]) -> dict[str, RequestStatus]:
         """Return how far requests are, by id; unknown ones are left out."""
         with self._context.store.read(snapshot=False) as connection:
-            found = requests_table.find_requests(connection, requests)
-        return {request: request_status(line) for request, line in found.items()}
+            return find_requests(connection, requests)
 
     def page(self, wanted: PageWanted) -> RequestPage:
         """Return requests in the order of their deadlines, a page at a time."""
@@ -292,9 +960,9 @@ class RegistryRequests:
 
     def receipt(self, request: str) -> str | None:
         """Return the receipt of a request; None until it is completed."""
-        requests_table.require_request_id(request)
+        require_request_id(request)
         with self._context.store.read(snapshot=False) as connection:
-            text = requests_table.read_receipt(connection, request)
+            text = read_receipt(connection, request)
         if text is None:
             self.status(request)  # raises if there is none
         return text
@@ -415,17 +1083,29 @@ class RegistryRequests:
         While one waits: somebody is held whose id is spelled almost as what was sent.
         Once it is answered: it was so at that time. This is for the operator alone.
         """
+        which, missed = select(table.c.request), table.c.near == 1
         with self._context.store.read() as connection:
             if requests is None:
-                return {*requests_table.list_near_misses(connection)}
-            return requests_table.find_near_misses(connection, requests)
+                missed |= (table.c.stage == ACCEPTED) & IS_NEAR_MISS
+                return {*connection.scalars(which.where(missed))}
+            missed |= IS_NEAR_MISS
+            return {
+                request
+                for chunk in chunks(requests)
+                for request in connection.scalars(
+                    which.where(table.c.request.in_(chunk), missed)
+                )
+            }
 
     def confirm_exact(self, request: str) -> None:
         """Record that a request means whom it names, and nobody spelled almost so."""
-        requests_table.require_request_id(request)
+        require_request_id(request)
         with self._context.store.write() as connection:
-            requests_table.require_request(connection, request)
-            requests_table.clear_near_miss(connection, request)
+            require_request(connection, request)
+            spelled = request_near.c.request == request
+            connection.execute(delete(request_near).where(spelled))
+            this = update(table).where(table.c.request == request)
+            connection.execute(this.values(near=0))
 
     def readmit(self, subjects: Iterable[object]) -> None:
         """Record that people who were forgotten came back.
@@ -455,8 +1135,18 @@ class RegistryRequests:
         This waits for no worker: one that is applying the request leaves it out, if it
         has not committed yet.
         """
-        requests_table.require_request_id(request)
-        cancel_request(self._context, request)
+        require_request_id(request)
+        context, payload = self._context, {"request": request}
+        with context.log.record({"cancelled": payload}) as connection:
+            require_request(connection, request)
+            new_rows = people_table.read_waiting(connection, [request])
+            if not write_cancelled(connection, payload):
+                _require_untouched(require_request(connection, request))
+                raise overtaken_error()
+        if new_rows:
+            note = context.shred([row.key for row in new_rows])
+            with context.store.write() as connection:
+                note(connection)
         return self.status(request)
 
     def refuse(self, request: str, reason: str, *, wait: float = WAIT) -> str:
@@ -474,11 +1164,11 @@ class RegistryRequests:
         context = self._context
         with context.hold_lock(wait):
             recover(context, wait)
-            self._require_untouched(request)
+            _require_untouched(self.status(request))
             try:
                 refuse_request(context, request, reason=reason, wait=wait)
             except MovedMeanwhile:
-                self._require_untouched(request)  # or it was cancelled just now
+                _require_untouched(self.status(request))  # or it was just cancelled
                 raise
         receipt = self.receipt(request)
         assert receipt is not None
@@ -503,21 +1193,41 @@ class RegistryRequests:
         context = self._context
         with context.hold_lock(wait):
             recover(context, wait)
-            self._require_waiting(request)
+            one = self.status(request)
+            _require_waiting(one)
             # If it is cancelled from here on, it was extended first.
-            state_extension(
-                context, request, reason=reason, notified=parse_day(notified)
+            told = parse_day(notified)
+            if reason not in EXTENSIONS:
+                raise InvalidInput(
+                    f"reason={reason!r}; a deadline is extended because the request is "
+                    f"'complex', or because there are 'many'"
+                )
+            if one.extended:
+                raise InvalidInput(
+                    f"the deadline of request {request} was extended before; no law "
+                    "extends it twice"
+                )
+            first = day_of(one.deadline)
+            if not one.submitted <= told.isoformat() <= first:
+                raise InvalidInput(
+                    f"notified={told}; the person must be told between the day they "
+                    f"asked ({one.submitted}) and the first deadline ({first})"
+                )
+            if told > today():
+                raise InvalidInput(
+                    f"notified={told}, which is after today; tell the person first"
+                )
+            with context.store.read() as connection:
+                batch = LedgerBatch(read_ledger(context, connection))
+            time = next_entry_time(batch.ledger, one.accepted)
+            later = extended_deadline(one.submitted, regime_named(one.regime))
+            entry = RequestExtended(
+                sequence=batch.ledger.size,
+                day=day_of(time),
+                request=request,
+                reason=reason,
+                notified=told.isoformat(),
+                deadline=later.isoformat(),
             )
+            state_entry(context, batch, entry=entry, time=time)
         return self.status(request)
-
-    def _require_untouched(self, request: str) -> None:
-        """Refuse what is not waiting any more, or applied to some models."""
-        requests_table.require_request_id(request)
-        with self._context.store.read() as connection:
-            require_untouched(connection, request)
-
-    def _require_waiting(self, request: str) -> None:
-        """Refuse what is not waiting any more."""
-        requests_table.require_request_id(request)
-        with self._context.store.read() as connection:
-            require_waiting(connection, request)

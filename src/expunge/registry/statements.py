@@ -14,7 +14,7 @@ they may note one thing too many.
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select
@@ -35,27 +35,24 @@ from ..ledger import (
     read_entry,
 )
 from ..promise.certificate import Certificate
-from ..rights.standing import forgets
+from .events import tell_cancelled, tell_entries
 from .log import STATEMENT, Content
-from .storage import (
-    access_table,
-    aliases_table,
-    ledger_table,
-    people_table,
-    releases_table,
-    requests_table,
+from .request import (
+    ACCEPTED,
+    find_requests,
+    insert_requests,
+    mark_applied,
+    mark_cancelled,
+    mark_completed,
+    write_extension,
+    write_new_rows,
 )
+from .storage import access_table, ledger_table, people_table, releases_table
 from .storage.ledger_table import LedgerBatch
-from .storage.requests_table import ACCEPTED, Answered
 from .storage.tables import unstated
 
 MADE = (ModelRegistered, ReleaseMade)
 """Entries that tell of a release."""
-ASKED = tuple(
-    "id accepted opens closes deadline n_subjects fingerprint right regime submitted "
-    "details sender".split()
-)
-"""What the journal says of an accepted request, beside the tags of its people."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,14 +125,13 @@ class Statement:
             elif isinstance(entry, ModelRemoved):
                 delete_model(connection, entry.model, time=self.time)
             elif isinstance(entry, RequestExtended):
-                requests_table.write_extension(connection, entry)
-        requests_table.mark_completed(
-            connection,
-            [
-                {"request": one.entry.request, "time": self.time, "text": one.to_json()}
-                for one in self.receipts
-            ],
-        )
+                write_extension(connection, entry)
+        done = [
+            {"of": one.entry.request, "time": self.time, "text": one.to_json()}
+            for one in self.receipts
+        ]
+        mark_completed(connection, done)
+        tell_entries(connection, self.entries)
 
 
 _STATED = delete(unstated).where(
@@ -209,14 +205,6 @@ def read_statement(line: Mapping[str, Any], ledger: Ledger) -> Statement:
     return Statement(batch, head, line["time"], receipts, line["fitted"], texts)
 
 
-def request_line(
-    request: Any, tags: Sequence[str], *, near: Sequence[str]
-) -> dict[str, Any]:
-    """Return a request in the store as the log holds it."""
-    asked = {name: getattr(request, name) for name in ASKED}
-    return asked | {"tags": [*tags], "near": [*near]}
-
-
 def accepted_line(
     requests: Sequence[Content], rows: Sequence[Mapping[str, Any]]
 ) -> Content:
@@ -229,24 +217,17 @@ def accepted_line(
 
 def insert_accepted(connection: Connection, line: Content) -> None:
     """Write requests to the store as the log holds them, with the rows they bring."""
-    lines = line["accepted"]
-    accepted = [
-        {"stage": ACCEPTED, **{name: one[name] for name in ASKED}} for one in lines
-    ]
-    tags = [(one["id"], tag) for one in lines for tag in one["tags"]]
-    near = [(one["id"], tag) for one in lines for tag in one["near"]]
-    if accepted:
-        requests_table.insert_requests(connection, accepted, tags=tags, near=near)
+    insert_requests(connection, line["accepted"])
     rows = [{**one, "sealed": b64decode(one["sealed"])} for one in line.get("rows", ())]
     if rows:
-        requests_table.write_new_rows(connection, rows)
+        write_new_rows(connection, rows)
 
 
 def _insert_missing(connection: Connection, line: Content) -> None:
     """Write the requests of a line that the store does not have."""
-    ids = [one["id"] for one in line["accepted"]]
-    there = requests_table.find_requests(connection, ids)
-    new = [one for one in line["accepted"] if one["id"] not in there]
+    ids = [one["request"] for one in line["accepted"]]
+    there = find_requests(connection, ids)
+    new = [one for one in line["accepted"] if one["request"] not in there]
     insert_accepted(connection, {**line, "accepted": new})
 
 
@@ -260,25 +241,19 @@ def _write_missing_statement(connection: Connection, line: Content) -> None:
     if read_entry(line[STATEMENT][0]).sequence < ledger.size:
         return
     statement = read_statement(line, ledger)
-    answers = {
-        one.entry.request: Answered(
-            {},
-            one.entry.outcome,
-            one.entry.reason,
-            one.handling.retained,
-            one.handling.retained_until,
-            forgets(one.entry.right, one.entry.outcome),
+    receipts = {one.entry.request: one for one in statement.receipts}
+    applied = [
+        replace(
+            waiting,
+            outcome=receipts[id_].entry.outcome,
+            reason=receipts[id_].entry.reason,
+            retained=receipts[id_].handling.retained,
+            retained_until=receipts[id_].handling.retained_until,
         )
-        for one in statement.receipts
-    }
-    there = requests_table.find_requests(connection, list(answers))
-    applied = {
-        id_: answer
-        for id_, answer in answers.items()
-        if id_ not in there or there[id_].stage == ACCEPTED
-    }
-    aliases_table.delete_aliases_of(connection, applied)
-    requests_table.mark_applied(connection, applied)
+        for id_, waiting in find_requests(connection, list(receipts)).items()
+        if waiting.stage == ACCEPTED
+    ]
+    mark_applied(connection, applied)
     for entry in statement.entries:
         if isinstance(entry, MADE) and not releases_table.has_certificate(
             connection, entry.model, digest=entry.certificate
@@ -296,6 +271,14 @@ def _write_missing_statement(connection: Connection, line: Content) -> None:
     statement.write(connection)
 
 
+def write_cancelled(connection: Connection, said: Mapping[str, str]) -> bool:
+    """Cancel a request, unless it moved on; return whether it waited."""
+    if not mark_cancelled(connection, said["request"]):
+        return False
+    tell_cancelled(connection, said["request"])
+    return True
+
+
 def _write_shipment(connection: Connection, line: Content) -> None:
     """Write that a release left; one that the store lacks was never seen by anybody."""
     said = line["shipped"]
@@ -306,7 +289,7 @@ def _write_shipment(connection: Connection, line: Content) -> None:
 HANDLERS: dict[str, Callable[[Connection, Content], Any]] = {
     "accepted": _insert_missing,
     STATEMENT: _write_missing_statement,
-    "cancelled": lambda connection, line: requests_table.mark_cancelled(
+    "cancelled": lambda connection, line: write_cancelled(
         connection, line["cancelled"]
     ),
     "shipped": _write_shipment,

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from ..registry import Endpoint, Token
 from ..registry.access import SCOPES
-from ..registry.delivery import EVENTS
+from ..registry.deliveries import EVENTS
 from .auth import Caller, CanAdmin, CanAudit, CanOperate, CanRead, CanWatch
 from .documents import DayOf, MomentOf, Shown, Strict, WindowOut
 from .rendering import go_to, show_page

@@ -35,7 +35,7 @@ from starlette.datastructures import UploadFile
 from ..exceptions import InvalidInput
 from ..registry import Registry, Token
 from ..registry.access import LONGEST_SESSION, MINUTE
-from ..registry.context import now
+from ..registry.now import now
 from .intake import Intake, Note
 from .problems import Refused
 from .settings import ServiceSettings

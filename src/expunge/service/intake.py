@@ -27,7 +27,8 @@ from anyio.to_thread import run_sync
 
 from ..exceptions import Busy, InvalidInput, RequestConflict, UnknownRequest
 from ..registry import Callback, Registry, Request
-from ..registry.context import WAIT, now
+from ..registry.context import WAIT
+from ..registry.now import now
 from ..registry.window import SECOND, Window
 from ..rights.identifiers import (
     EMAIL,

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
 
 from ..registry import Registry
-from ..registry.context import now
+from ..registry.now import now
 from ..registry.window import SECOND
 from .auth import CanWatch
 

@@ -25,7 +25,7 @@ from ..exceptions import ExpungeError, InvalidInput
 from ..ledger.entries import EXTENSIONS
 from ..promise.noise import random_bytes
 from ..registry import PageWanted
-from ..registry.context import now, today
+from ..registry.now import now, today
 from ..rights.calendar import parse_span
 from ..rights.regimes import REGIMES
 from ..rights.standing import BY_OPERATOR, FOR_HOLDS, REASONS, RIGHTS, Right

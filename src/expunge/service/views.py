@@ -11,7 +11,7 @@ from ..ledger import Receipt, check_receipt
 from ..ledger.documents import day_of, days_between
 from ..promise.verification import Verdict
 from ..registry import Registry
-from ..registry.context import now
+from ..registry.now import now
 from ..rights.standing import REASONS, describe_outcome
 from .windows import ShownRequest, format_moment
 

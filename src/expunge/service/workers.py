@@ -38,7 +38,7 @@ from ..exceptions import (
 )
 from ..registry import Registry
 from ..registry.answering.worker import OF_THE_STORE
-from ..registry.context import now
+from ..registry.now import now
 from ..registry.window import SECOND
 from .logs import log, log_failure, log_waiting
 from .windows import Windows

@@ -90,7 +90,6 @@ def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) ->
     commit_changes(
         context,
         changes,
-        made={},
         before=partial(write_tag_key_ids, paths=context.paths),
         after=record,
         note={ADDED: added},

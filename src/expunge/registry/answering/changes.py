@@ -23,7 +23,7 @@ from ...private_model.answers import REFUSALS
 from ...private_model.model import PrivateModel
 from ...private_model.snapshot import PublicModel
 from ...private_model.training_rows import NO_ROWS, RowChange
-from ..context import Context, give_up_keys, now
+from ..context import Context, give_up_keys
 from ..loaded_model import (
     IN_FILES,
     LoadedModel,
@@ -35,6 +35,7 @@ from ..loaded_model import (
     read_from_files,
     with_fetch,
 )
+from ..now import now
 from ..storage import people_table, releases_table
 from ..storage.keystore import count_made
 from ..storage.people_table import IN_USE, PersonRows

@@ -10,8 +10,8 @@ with what is left of them.
 That copies of a release were taken back changes nothing else: it is stated at once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection
@@ -29,17 +29,14 @@ from ...ledger import (
     ReleasesSuperseded,
     ReleaseWithdrawn,
     RequestCompleted,
-    RequestExtended,
     issue_receipt,
     read_entry,
 )
 from ...ledger.documents import DAY, FIRST_DAY, day_of, midnight
-from ...ledger.entries import EXTENSIONS
 from ...ledger.receipts import describe_guarantee, list_destroyed
 from ...promise.certificate import Certificate
 from ...promise.scope import leaves_files
-from ...rights.regimes import extended_deadline, legal_basis, regime_named
-from ...rights.standing import BY_OPERATOR
+from ...rights.regimes import legal_basis, regime_named
 from ..context import (
     Context,
     erase_deleted,
@@ -47,21 +44,22 @@ from ..context import (
     next_entry_time,
     read_ledger,
     settle_keys,
-    today,
     write_statement,
 )
 from ..keys import find_signing_key
+from ..request import RequestStatus, find_requests
 from ..statements import (
     MADE,
     Statement,
     add_unstated,
     read_unstated,
 )
-from ..storage import releases_table, requests_table
+from ..storage import releases_table
 from ..storage.keystore import read_counts, read_dead
 from ..storage.ledger_table import LedgerBatch
 from ..storage.releases_table import ReleaseStatus
-from ..storage.requests_table import Answered
+
+NO_CERTIFICATES: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 def finish_committed(context: Context, wait: float) -> None:
@@ -112,28 +110,33 @@ def state_releases(connection: Connection, names: Sequence[str]) -> None:
 
 
 def state_answers(
-    connection: Connection, requests: Iterable[Any], *, made: Mapping[str, Answered]
+    connection: Connection,
+    answered: Sequence[RequestStatus],
+    *,
+    certificates: Mapping[str, Mapping[str, str]] = NO_CERTIFICATES,
 ) -> None:
-    """Have those requests stated that the transaction answers."""
-    answered = [(line, made[line.id]) for line in requests if line.id in made]
+    """Have those requests stated that the transaction answers.
+
+    With the digests of the certificates that each led to, by request and model.
+    """
     entries = [
         RequestCompleted(
             sequence=0,
-            day=day_of(line.accepted),
-            request=line.id,
-            certificates=answer.certificates,
-            n_subjects=line.n_subjects,
-            submitted=line.submitted,
-            accepted=day_of(line.accepted),
-            deadline=day_of(line.deadline),
-            right=line.right,
-            regime=line.regime,
-            outcome=answer.outcome,
-            reason=answer.reason,
+            day=day_of(one.accepted),
+            request=one.request,
+            certificates=certificates.get(one.request, {}),
+            n_subjects=one.n_subjects,
+            submitted=one.submitted,
+            accepted=day_of(one.accepted),
+            deadline=day_of(one.deadline),
+            right=one.right,
+            regime=one.regime,
+            outcome=one.outcome or "done",
+            reason=one.reason,
         )
-        for line, answer in answered
+        for one in answered
     ]
-    add_unstated(connection, entries, earliest=[line.accepted for line, _ in answered])
+    add_unstated(connection, entries, earliest=[one.accepted for one in answered])
 
 
 def state_removal(connection: Connection, name: str, *, time: int) -> None:
@@ -157,7 +160,7 @@ def _make_statement(
     done = [one.request for one in pending if isinstance(one, RequestCompleted)]
     digests = [one.certificate for one in pending if isinstance(one, MADE)]
     with context.store.read(snapshot=False) as connection:
-        requests = requests_table.find_requests(connection, done)
+        requests = find_requests(connection, done)
         texts = releases_table.read_certificates(connection, digests)
         shipped = releases_table.shipped_releases(connection) if digests else []
     batch = LedgerBatch(ledger)
@@ -199,7 +202,7 @@ def _describe_handlings(
     context: Context,
     completed: Sequence[tuple[RequestCompleted, Mapping[str, Certificate]]],
     *,
-    requests: Mapping[str, Any],
+    requests: Mapping[str, RequestStatus],
     shipped: Sequence[ReleaseStatus],
     day: str,
 ) -> list[Handling]:
@@ -245,7 +248,7 @@ def _describe_handling(
     entry: RequestCompleted,
     named: Mapping[str, Certificate],
     *,
-    line: Any,
+    line: RequestStatus,
     until: str,
     in_files: bool,
 ) -> Handling:
@@ -268,61 +271,6 @@ def _describe_handling(
         notified=line.notified,
         guarantee=describe_guarantee(entry.right, named.values()),
     )
-
-
-def refuse_request(context: Context, request: str, *, reason: str, wait: float) -> None:
-    """Answer a waiting request with a refusal; the lock is held."""
-    if reason not in BY_OPERATOR:
-        raise InvalidInput(
-            f"reason={reason!r}; to refuse a request, give one of "
-            f"{', '.join(BY_OPERATOR)}"
-        )
-    answers = {request: Answered({}, "refused", reason)}
-    with context.log.batch() as connection:
-        requests_table.mark_applied(connection, answers)
-        line = requests_table.require_request(connection, request)
-        state_answers(connection, [line], made=answers)
-    finish_committed(context, wait)
-
-
-def state_extension(
-    context: Context, request: str, *, reason: str, notified: date
-) -> None:
-    """Enter in the ledger that a deadline was extended; the lock is held."""
-    if reason not in EXTENSIONS:
-        raise InvalidInput(
-            f"reason={reason!r}; a deadline is extended because the request is "
-            f"'complex', or because there are 'many'"
-        )
-    with context.store.read() as connection:
-        (line,) = requests_table.find_requests(connection, [request]).values()
-        batch = LedgerBatch(read_ledger(context, connection))
-    if line.extended:
-        raise InvalidInput(
-            f"the deadline of request {request} was extended before; no law extends "
-            "it twice"
-        )
-    first = day_of(line.deadline)
-    if not line.submitted <= notified.isoformat() <= first:
-        raise InvalidInput(
-            f"notified={notified}; the person must be told between the day they asked "
-            f"({line.submitted}) and the first deadline ({first})"
-        )
-    if notified > today():
-        raise InvalidInput(
-            f"notified={notified}, which is after today; tell the person first"
-        )
-    time = next_entry_time(batch.ledger, line.accepted)
-    later = extended_deadline(line.submitted, regime_named(line.regime))
-    entry = RequestExtended(
-        sequence=batch.ledger.size,
-        day=day_of(time),
-        request=request,
-        reason=reason,
-        notified=notified.isoformat(),
-        deadline=later.isoformat(),
-    )
-    state_entry(context, batch, entry=entry, time=time)
 
 
 def state_entry(

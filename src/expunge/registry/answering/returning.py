@@ -24,7 +24,8 @@ from ...private_model.subjects import is_row_name, list_of_ids, person
 from ...rights.identifiers import ID, normal_form
 from ..context import Context
 from ..keys import read_tag_keys
-from ..storage import people_table, requests_table
+from ..request import find_waiting_tags
+from ..storage import people_table
 
 SHOWN = 10  # rows in an error
 KEPT_OUT = ("erase", "object", "restrict", "hold")
@@ -167,7 +168,7 @@ def read_forgotten_tags(
         restricted = people_table.read_tags_apart(connection)
     for _, line in context.log.read():
         for one in line.get("accepted", ()):
-            named.setdefault(one["id"], []).append(one)
+            named.setdefault(one["request"], []).append(one)
         refused = line.get("refused", ())
         # In the order in which they were answered.
         done = [one for one in line.get("receipts", ()) if one not in refused]
@@ -304,7 +305,7 @@ def choose_tags(
     every = [tag for tags in possible.values() for tag in tags]
     held = people_table.models_by_tag(connection, every)
     # Those whom a waiting request names must be found under a tag that it names.
-    waiting = requests_table.find_waiting_tags(connection, every)
+    waiting = find_waiting_tags(connection, every)
     chosen = []
     for place, owner in enumerate(owners, first):
         tags = possible.get(owner, (people_table.row_tag(place),))

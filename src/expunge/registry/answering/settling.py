@@ -14,19 +14,19 @@ The rows themselves are not looked at: they are lines of the store, or new ones.
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ...core.values import Private
 from ...ledger.receipts import RESTRICTION
 from ...rights.standing import (
     NOTHING_FOUND,
     Judgement,
-    Right,
     join_judgements,
     judge,
     move_rows,
     must_follow,
 )
+from ..request import RequestStatus
 from ..storage.people_table import APART, HELD, IN_USE, RESTRICTED, PersonRows
 
 EARLIER = ""
@@ -38,32 +38,8 @@ LOST = "?"
 
 Rows: TypeAlias = Sequence[PersonRows]
 """What the store holds of one person."""
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Asked(Private):
-    """A request that waits: what it asks for, of whom, and what it brings.
-
-    Attributes
-    ----------
-    id, right, details
-        Of the request.
-    subjects
-        The numbers of its people, as far as the store knows them.
-    new_rows
-        New rows of a rectification, by model; none if they are lost.
-    """
-
-    id: str
-    right: Right
-    details: Mapping[str, Any]
-    subjects: Sequence[int]
-    new_rows: Mapping[str, bytes] = field(default_factory=dict)
-
-    @property
-    def lacks_rows(self) -> bool:
-        """Whether new rows that it should bring are lost."""
-        return not self.new_rows.keys() >= {*self.details.get("models", ())}
+NewRows: TypeAlias = Mapping[str, bytes]
+"""What one request brings, by model."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -93,9 +69,11 @@ class Settlement(Private):
 
 
 def settle(
-    requests: Sequence[Asked],
+    requests: Sequence[RequestStatus],
     held: Mapping[int, Rows],
     *,
+    people: Mapping[str, Sequence[int]],
+    new_rows: Mapping[str, NewRows],
     fits: Mapping[str, int],
     spent: Iterable[str],
     behind: Mapping[int, Set[str]] = MappingProxyType({}),
@@ -109,6 +87,10 @@ def settle(
         In the order in which they were accepted.
     held
         What the store holds of each of their people.
+    people
+        The numbers of each request's people, as far as the store knows them.
+    new_rows
+        New rows of each rectification, by model; none if they are lost.
     fits
         How often each model was fitted.
     spent
@@ -121,8 +103,10 @@ def settle(
     found = Settlement(held, {**held})
     blocked = {who: (EARLIER, frozenset(rights)) for who, rights in behind.items()}
     for one in requests:
+        subjects, new = people[one.request], new_rows.get(one.request, {})
         moved = {
-            who: move_person(found.after[who], one, fits=fits) for who in one.subjects
+            who: move_person(found.after[who], one, new_rows=new, fits=fits)
+            for who in subjects
         }
         needed = {
             model
@@ -131,25 +115,26 @@ def settle(
         }
         waits = [
             blocked[who][0]
-            for who in one.subjects
+            for who in subjects
             if who in blocked and must_follow(one.right, blocked[who][1])
         ]
         waits += sorted(needed.intersection(spent))
-        waits += [LOST] * (one.lacks_rows and bool(one.subjects))
-        waits += [FAILED] * (one.id in apart)
+        is_lost = not new.keys() >= {*one.asked.get("models", ())}
+        waits += [LOST] * (is_lost and bool(subjects))
+        waits += [FAILED] * (one.request in apart)
         if waits:
-            found.stuck[one.id] = waits[0]
+            found.stuck[one.request] = waits[0]
             then = EARLIER if waits[0] in (LOST, FAILED) else waits[0]
-            for who in one.subjects:
+            for who in subjects:
                 _, rights = blocked.get(who, (then, frozenset()))
                 blocked[who] = (then, rights | {one.right})
             continue
         found.after |= {who: after for who, (after, _) in moved.items()}
-        found.models[one.id] = needed
+        found.models[one.request] = needed
         judged = [judgement for _, judgement in moved.values()]
-        found.judgements[one.id] = join_judgements(judged or [NOTHING_FOUND])
-        found.retained[one.id] = _find_retained(
-            found.after[who] for who in one.subjects
+        found.judgements[one.request] = join_judgements(judged or [NOTHING_FOUND])
+        found.retained[one.request] = _find_retained(
+            found.after[who] for who in subjects
         )
     return found
 
@@ -173,19 +158,17 @@ def _in_use(held: Rows) -> set[tuple[str, int]]:
 
 
 def move_person(
-    held: Rows, asked: Asked, *, fits: Mapping[str, int]
+    held: Rows, asked: RequestStatus, *, new_rows: NewRows, fits: Mapping[str, int]
 ) -> tuple[Rows, Judgement]:
     """Return what is held of a person after a request, and what became of it."""
     concerned = [
-        row.place
-        for row in held
-        if asked.right != "rectify" or row.model in asked.new_rows
+        row.place for row in held if asked.right != "rectify" or row.model in new_rows
     ]
     judgement = judge(asked.right, concerned)
     if judgement.outcome == "refused":
         return held, judgement
     if asked.right == "rectify":
-        return _rectify(held, asked.new_rows), judgement
+        return _rectify(held, new_rows), judgement
     moved = [_move(row, asked, fits=fits) for row in held]
     after = _keep_held([row for row in moved if row is not None])
     if asked.right == "lift":
@@ -197,7 +180,7 @@ def move_person(
 
 
 def _move(
-    row: PersonRows, asked: Asked, *, fits: Mapping[str, int]
+    row: PersonRows, asked: RequestStatus, *, fits: Mapping[str, int]
 ) -> PersonRows | None:
     """Return rows as they are after a request; None if they are erased."""
     place = move_rows(asked.right, row.place)
@@ -209,8 +192,8 @@ def _move(
         if fits.get(row.model) != row.fit:
             return None
         return replace(row, place=place, request="", reason="", until="")
-    reason, until = (asked.details.get(key, "") for key in ("reason", "until"))
-    return replace(row, place=place, request=asked.id, reason=reason, until=until)
+    reason, until = (asked.asked.get(key, "") for key in ("reason", "until"))
+    return replace(row, place=place, request=asked.request, reason=reason, until=until)
 
 
 def _keep_held(rows: Rows) -> Rows:
@@ -232,7 +215,7 @@ def _keep_held(rows: Rows) -> Rows:
     return [place(row) for row in rows]
 
 
-def _rectify(held: Rows, new_rows: Mapping[str, bytes]) -> Rows:
+def _rectify(held: Rows, new_rows: NewRows) -> Rows:
     """Return rows with new ones in their place; nothing replaces those without."""
     after: list[PersonRows] = []
     newest: dict[tuple[str, str], PersonRows] = {}

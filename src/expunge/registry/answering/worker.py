@@ -23,11 +23,13 @@ What was applied is then completed, see ``completion``.
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete
 
 from ...display.progress import OnProgress, be_silent
 from ...exceptions import (
@@ -40,27 +42,36 @@ from ...exceptions import (
     WindowOpen,
 )
 from ...ledger import UnusableKey
-from ...rights.standing import DONE, NOTHING_FOUND, forgets
+from ...rights.standing import DONE, NOTHING_FOUND
 from ..clock import follow_clock
-from ..context import Context, give_up_keys, keep_head, now, require_keys, today
+from ..context import Context, give_up_keys, keep_head, require_keys
 from ..keys import tidy_keys
 from ..log import Content
-from ..storage import (
-    aliases_table,
-    people_table,
-    releases_table,
-    requests_table,
+from ..now import now, today
+from ..request import (
+    ACCEPTED,
+    MovedMeanwhile,
+    RequestStatus,
+    find_requests,
+    find_waiting,
+    mark_applied,
+    mark_partly,
+    read_pending,
+    read_tags,
+    write_errors,
 )
+from ..storage import people_table, releases_table
 from ..storage.keystore import Keystore, place_of, unseal
-from ..storage.requests_table import Answered, MovedMeanwhile
-from ..window import SECOND, Window
+from ..storage.people_table import chunks
+from ..storage.tables import aliases
+from ..window import SECOND
 from .completion import (
     finish_committed,
     state_answers,
     state_ended_holds,
     state_releases,
 )
-from .settling import EARLIER, FAILED, LOST, Asked, Settlement, settle
+from .settling import EARLIER, FAILED, LOST, Settlement, settle
 
 if TYPE_CHECKING:
     from .changes import Change, Move
@@ -69,6 +80,7 @@ if TYPE_CHECKING:
 BATCH = 5000
 # Errors of the store, not of a request.
 OF_THE_STORE = (Busy, StoreFailed, NeedsRestore, UnusableKey)
+NO_MODELS: Mapping[str, Collection[str]] = MappingProxyType({})
 DATABASE = {"sqlalchemy", "sqlite3", "psycopg"}
 UNFORESEEN = (
     "an error that expunge did not foresee stopped this request; it waits, keeps its "
@@ -91,7 +103,7 @@ class Left(NamedTuple):
 
 def apply_batch(
     context: Context,
-    waiting: Sequence[Any],
+    waiting: Sequence[RequestStatus],
     *,
     failed: Iterable[str] = (),
     apart: Collection[str] = (),
@@ -124,37 +136,34 @@ def apply_batch(
         with _isolated(context, model, broken=broken):
             changes += make_changes(context, reading, on_progress=be_silent)
     on_progress(len(readings), len(readings) + 1)
-    digests = {
-        one.name: one.after.snapshot.public.release.certificate.digest()
-        for one in changes
-        if one.after is not None
-    }
     settled = {request: people[request] for request in settlement.models}
     unfinished = _find_concerned(settled, [moves[model] for model in broken])
     changed = [some for model, some in moves.items() if model not in broken]
     partly = [one for one in _find_concerned(settled, changed) if one in unfinished]
-    lines = {line.id: line for line in waiting}
-    made = {}
-    for request, models in settlement.models.items():
-        if request in unfinished:
+    answered = []
+    for one in waiting:
+        if one.request not in settlement.models or one.request in unfinished:
             continue
-        judged = settlement.judgements[request]
-        if judged == NOTHING_FOUND and lines[request].outcome:
+        judged = settlement.judgements[one.request]
+        if judged == NOTHING_FOUND and one.outcome:
             judged = DONE  # by the models that changed before
-        made[request] = Answered(
-            {name: digests[name] for name in sorted(models) if name in digests},
-            judged.outcome,
-            judged.reason,
-            *settlement.retained[request],
-            forgets(lines[request].right, judged.outcome),
+        retained, until = settlement.retained[one.request]
+        answered.append(
+            replace(
+                one,
+                outcome=judged.outcome,
+                reason=judged.reason,
+                retained=retained,
+                retained_until=until,
+            )
         )
-    if changes or made:
+    if changes or answered:
         commit_changes(
             context,
             changes,
-            made=made,
-            requests=waiting,
-            after=partial(requests_table.mark_partly, ids=partly),
+            answered=answered,
+            models=settlement.models,
+            after=partial(mark_partly, ids=partly),
         )
     return Left(
         {request: _stuck_error(behind) for request, behind in settlement.stuck.items()},
@@ -227,7 +236,7 @@ def _settle_waiting(
     context: Context,
     connection: Connection,
     *,
-    waiting: Sequence[Any],
+    waiting: Sequence[RequestStatus],
     failed: Sequence[str],
     apart: Collection[str],
 ) -> tuple[Settlement, dict[str, list[int]]]:
@@ -238,38 +247,31 @@ def _settle_waiting(
     from .changes import sort_people
 
     behind: dict[int, set[str]] = {}
-    earlier = requests_table.find_requests(connection, failed)
+    earlier = find_requests(connection, failed)
     for request, found in people_table.find_asked_rows(connection, failed):
         behind.setdefault(found.subject, set()).add(earlier[request].right)
-    asked = people_table.find_asked_rows(connection, [line.id for line in waiting])
-    people: dict[str, dict[int, None]] = {line.id: {} for line in waiting}
+    asked = people_table.find_asked_rows(connection, [line.request for line in waiting])
+    people: dict[str, dict[int, None]] = {line.request: {} for line in waiting}
     for request, found in asked:
         people[request][found.subject] = None
     named = sorted({found.model for _, found in asked})
     newest = releases_table.read_newest_certificates(connection, named)
     fits = {name: one.fits for name, one in newest.items() if one.removed is None}
-    rectified = [line.id for line in waiting if line.right == "rectify"]
+    rectified = [line.request for line in waiting if line.right == "rectify"]
     new_rows = _read_new_rows(context.keystore, connection, requests=rectified)
     _require_same_fits(waiting, fits)
-    requests = [
-        Asked(
-            line.id,
-            line.right,
-            json.loads(line.details),
-            list(people[line.id]),
-            new_rows.get(line.id, {}),
-        )
-        for line in waiting
-    ]
+    numbers = {request: [*some] for request, some in people.items()}
     settlement = settle(
-        requests,
+        waiting,
         sort_people(found for _, found in asked),
+        people=numbers,
+        new_rows=new_rows,
         fits=fits,
         spent=[name for name, one in newest.items() if _is_spent(one.certificate)],
         behind=behind,
         apart=apart,
     )
-    return settlement, {one.id: [*one.subjects] for one in requests}
+    return settlement, numbers
 
 
 def _read_new_rows(
@@ -293,10 +295,12 @@ def _read_new_rows(
     return found
 
 
-def _require_same_fits(waiting: Sequence[Any], fits: Mapping[str, int]) -> None:
+def _require_same_fits(
+    waiting: Sequence[RequestStatus], fits: Mapping[str, int]
+) -> None:
     """Refuse new rows for a model that was fitted again: they are coded for the old."""
     for line in waiting:
-        for name, fit in json.loads(line.details).get("models", {}).items():
+        for name, fit in line.asked.get("models", {}).items():
             if fits.get(name, fit) != fit:
                 raise InvalidInput(
                     f"model {name!r} was fitted again since the new rows were sent; "
@@ -315,8 +319,8 @@ def commit_changes(
     context: Context,
     changes: "Sequence[Change]",
     *,
-    made: Mapping[str, Answered],
-    requests: Sequence[Any] = (),
+    answered: Sequence[RequestStatus] = (),
+    models: Mapping[str, Collection[str]] = NO_MODELS,
     before: Callable[[Connection], None] = lambda connection: None,
     after: Callable[[Connection], None] = lambda connection: None,
     note: Content | None = None,
@@ -329,8 +333,8 @@ def commit_changes(
         The registry.
     changes
         What happens to models.
-    made, requests
-        What became of each request, and the requests as the store has them.
+    answered, models
+        Requests with what became of them, and the models that each concerns.
     before, after
         What else to write, before these and after.
     note
@@ -338,6 +342,15 @@ def commit_changes(
     """
     from .changes import write_changes
 
+    digests = {
+        one.name: one.after.snapshot.public.release.certificate.digest()
+        for one in changes
+        if one.after is not None
+    }
+    certificates = {
+        request: {name: digests[name] for name in sorted(some) if name in digests}
+        for request, some in models.items()
+    }
     try:
         with (
             give_up_keys(
@@ -349,10 +362,9 @@ def commit_changes(
         ):
             before(connection)
             write_changes(connection, changes)
-            aliases_table.delete_aliases_of(connection, made)
-            requests_table.mark_applied(connection, made)
-            state_releases(connection, [one.name for one in changes if one.after])
-            state_answers(connection, requests, made=made)
+            mark_applied(connection, answered)
+            state_releases(connection, list(digests))
+            state_answers(connection, answered, certificates=certificates)
             after(connection)
             is_done()
     except BaseException:
@@ -384,7 +396,7 @@ def apply_waiting(
     )
     if not waiting:
         context.log.require_turn()  # or another process may have applied them
-    apart = {line.id: line for line in waiting if line.error == UNFORESEEN}
+    apart = {line.request: line for line in waiting if line.error == UNFORESEEN}
     failed: dict[str, ExpungeError] = {}
     starts = range(0, len(waiting), BATCH)
     for place, start in enumerate(starts):
@@ -395,8 +407,8 @@ def apply_waiting(
         )
         finish_committed(context, wait)
     for line in apart.values():  # all others have one release, whatever these do
-        earlier = [id_ for id_ in failed if id_ != line.id]
-        failed.pop(line.id, None)
+        earlier = [id_ for id_ in failed if id_ != line.request]
+        failed.pop(line.request, None)
         failed |= _apply_or_halve(context, [line], wait=wait, failed=earlier)
         finish_committed(context, wait)
     on_progress(max(1, len(starts)), max(1, len(starts)))
@@ -405,23 +417,23 @@ def apply_waiting(
         still = _find_waiting(context, list(failed))
         failed = {id_: error for id_, error in failed.items() if id_ in still}
     said = {request: str(error) for request, error in failed.items()}
-    known = {line.id: line.error for line in waiting}
+    known = {line.request: line.error for line in waiting}
     changed_errors = {
         request: why for request, why in said.items() if known.get(request) != why
     }
     if changed_errors:
         with context.log.batch() as connection:
-            requests_table.write_errors(connection, changed_errors)
+            write_errors(connection, changed_errors)
     return failed
 
 
 def _choose_waiting(
     context: Context,
-    waiting: Sequence[Any],
+    waiting: Sequence[RequestStatus],
     *,
     before: int | None,
     only: Collection[str] | None,
-) -> tuple[list[Any], dict[str, ExpungeError]]:
+) -> tuple[list[RequestStatus], dict[str, ExpungeError]]:
     """Return which requests to apply, and those that wait for an earlier one's window.
 
     Whom a request is about is told by its tags, and not by what the store holds:
@@ -429,43 +441,41 @@ def _choose_waiting(
     """
     moment = now() if before is None else before
     waiting = list(waiting)
-    is_open = {
-        line.id for line in waiting if Window(line.opens, line.closes).is_open(moment)
-    }
-    while only is None and waiting and waiting[-1].id in is_open:
-        is_open.remove(waiting.pop().id)  # nothing comes after it
+    is_open = {line.request for line in waiting if line.window.is_open(moment)}
+    while only is None and waiting and waiting[-1].request in is_open:
+        is_open.remove(waiting.pop().request)  # nothing comes after it
     if only is None and not is_open:
         return waiting, {}
     with context.store.read() as connection:
-        tags = requests_table.read_tags(connection, [line.id for line in waiting])
+        tags = read_tags(connection, [line.request for line in waiting])
     if only is not None:
         about: set[str] = set()
         chosen = []
         for line in reversed(waiting):
-            if line.id in only or not about.isdisjoint(tags[line.id]):
-                about.update(tags[line.id])
+            if line.request in only or not about.isdisjoint(tags[line.request]):
+                about.update(tags[line.request])
                 chosen.append(line)
         waiting = chosen[::-1]
-    closed: list[Any] = []
+    closed: list[RequestStatus] = []
     behind: dict[str, ExpungeError] = {}
     blocked: dict[str, int] = {}
     for line in waiting:
-        until = max((blocked.get(tag, 0) for tag in tags[line.id]), default=0)
-        if line.id in is_open:
+        until = max((blocked.get(tag, 0) for tag in tags[line.request]), default=0)
+        if line.request in is_open:
             until = max(until, line.closes)
         elif until:
-            behind[line.id] = _behind_error(until)
+            behind[line.request] = _behind_error(until)
         else:
             closed.append(line)
             continue
-        blocked |= dict.fromkeys(tags[line.id], until)
+        blocked |= dict.fromkeys(tags[line.request], until)
     return closed, behind
 
 
 def _find_waiting(context: Context, requests: Sequence[str]) -> set[str]:
     """Return those of the requests that were not cancelled meanwhile."""
     with context.store.read() as connection:
-        return requests_table.find_waiting(connection, requests)
+        return find_waiting(connection, requests)
 
 
 def _report_batch(on_progress: OnProgress, place: int, *, n_batches: int) -> OnProgress:
@@ -473,7 +483,7 @@ def _report_batch(on_progress: OnProgress, place: int, *, n_batches: int) -> OnP
     return lambda done, total: on_progress(place * total + done, n_batches * total)
 
 
-def recover(context: Context, wait: float) -> Sequence[Any]:
+def recover(context: Context, wait: float) -> Sequence[RequestStatus]:
     """Finish what another process left; return the requests that wait.
 
     Everything that changes models begins here.
@@ -482,13 +492,13 @@ def recover(context: Context, wait: float) -> Sequence[Any]:
     keep_head(context)  # before anything changes that could not be signed
     may_end = follow_clock(context)
     with context.store.read(snapshot=False) as connection:
-        pending = requests_table.read_pending(connection)
+        pending = read_pending(connection)
         require_keys(context, connection)
     finish_committed(context, wait)
     tidy_keys(context)
     if may_end and _erase_ended_holds(context):
         finish_committed(context, wait)
-    return [line for line in pending if line.stage == requests_table.ACCEPTED]
+    return [line for line in pending if line.stage == ACCEPTED]
 
 
 def _erase_ended_holds(context: Context) -> bool:
@@ -515,15 +525,16 @@ def _erase_ended_holds(context: Context) -> bool:
     def note(connection: Connection) -> None:
         state_ended_holds(connection, sorted({one.request for one in ended}))
         gone = [tag for tag in tags if tag not in left]
-        aliases_table.delete_aliases_of_people(connection, gone)
+        for chunk in chunks(gone):
+            connection.execute(delete(aliases).where(aliases.c.person.in_(chunk)))
 
-    commit_changes(context, changes, made={}, after=note)
+    commit_changes(context, changes, after=note)
     return True
 
 
 def _apply_or_halve(
     context: Context,
-    batch: Sequence[Any],
+    batch: Sequence[RequestStatus],
     *,
     wait: float,
     failed: Iterable[str],
@@ -547,11 +558,11 @@ def _apply_or_halve(
         )
         if not unfinished:
             return {**stuck}
-        again = [line for line in batch if line.id in unfinished]
+        again = [line for line in batch if line.request in unfinished]
         error: ExpungeError = Unforeseen(UNFORESEEN)
     except MovedMeanwhile:
-        still = _find_waiting(context, [line.id for line in batch])
-        left = [line for line in batch if line.id in still]
+        still = _find_waiting(context, [line.request for line in batch])
+        left = [line for line in batch if line.request in still]
         if len(left) == len(batch):
             raise
         if not left:
@@ -574,7 +585,7 @@ def _apply_or_halve(
         context.log.require_turn()
         error = Unforeseen(UNFORESEEN)
     if len(again) == 1:
-        return {**stuck, again[0].id: error}
+        return {**stuck, again[0].request: error}
     found = {**stuck}
     middle = len(again) // 2
     for half in (again[:middle], again[middle:]):

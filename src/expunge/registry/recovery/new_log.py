@@ -19,13 +19,18 @@ from ...ledger.documents import midnight
 from ...promise.certificate import Certificate
 from ..context import WAIT, Context, keep_head, require_keys
 from ..log import STATEMENT, Content, Mark, read_position
-from ..statements import MADE, accepted_line, apply_line, request_line
-from ..storage import (
-    ledger_table,
-    people_table,
-    releases_table,
-    requests_table,
+from ..request import (
+    ACCEPTED,
+    APPLIED,
+    CANCELLED,
+    find_requests,
+    read_receipt,
+    read_stage,
+    read_tags,
+    to_line,
 )
+from ..statements import MADE, accepted_line, apply_line
+from ..storage import ledger_table, people_table, releases_table
 
 
 def begin_new_log(context: Context) -> int | None:
@@ -52,8 +57,8 @@ def begin_new_log(context: Context) -> int | None:
             for line in intact:  # what a crash left in the log alone
                 apply_line(connection, line)
             lines += _complete(connection, intact)
-            applied = requests_table.read_stage(connection, requests_table.APPLIED)
-            unnamed = find_unnamed(lines, [line.id for line in applied])
+            applied = read_stage(connection, APPLIED)
+            unnamed = find_unnamed(lines, [line.request for line in applied])
     return len(unnamed)
 
 
@@ -61,7 +66,7 @@ def find_unnamed(lines: Iterable[Content], applied: Iterable[str] = ()) -> set[s
     """Return the requests, applied or completed, whose people the lines do not name."""
     named, done = set(), {*applied}
     for line in lines:
-        named |= {one["id"] for one in line.get("accepted", ())}
+        named |= {one["request"] for one in line.get("accepted", ())}
         done |= {*line.get("receipts", ())}
     return done - named
 
@@ -100,11 +105,11 @@ def _holds_lines(context: Context, start: int, *, end: int) -> bool:
 def _require_store_knows(connection: Connection, lines: Sequence[Content]) -> None:
     """Refuse a store that does not know the outcome of a request, fit or removal."""
     completed = sorted({id_ for line in lines for id_ in line.get("receipts", ())})
-    there = requests_table.find_requests(connection, completed)
+    there = find_requests(connection, completed)
     lost = [
         request
         for request in completed
-        if request not in there or there[request].stage == requests_table.ACCEPTED
+        if request not in there or there[request].stage == ACCEPTED
     ]
     texts = (text for line in lines for text in line.get(STATEMENT, ()))
     entries = list(map(read_entry, texts))
@@ -149,14 +154,14 @@ def _complete(connection: Connection, intact: Sequence[Content]) -> Iterator[Con
                 yield lost.pop()
         yield line
     yield from reversed(lost)
-    accepted = {one["id"] for line in intact for one in line.get("accepted", ())}
-    waiting = requests_table.read_stage(connection, requests_table.ACCEPTED)
-    new = [line.id for line in waiting if line.id not in accepted]
+    accepted = {one["request"] for line in intact for one in line.get("accepted", ())}
+    waiting = read_stage(connection, ACCEPTED)
+    new = [line.request for line in waiting if line.request not in accepted]
     if new:
-        found = requests_table.find_requests(connection, new)
-        tags = requests_table.read_tags(connection, new)
-        near = requests_table.read_tags(connection, new, near=True)
-        asked = [request_line(found[id_], tags[id_], near=near[id_]) for id_ in new]
+        found = find_requests(connection, new)
+        tags = read_tags(connection, new)
+        near = read_tags(connection, new, near=True)
+        asked = [to_line(found[id_], tags[id_], near=near[id_]) for id_ in new]
         rows = people_table.read_waiting(connection, new)
         yield accepted_line(asked, [dict(one._mapping) for one in rows])
     yield from (line for line in _other_lines(connection) if line not in intact)
@@ -174,8 +179,8 @@ def _statement_lines(connection: Connection) -> Iterator[Content]:
         certificates = releases_table.read_certificates(
             connection, [one.certificate for one in made]
         )
-        completed = requests_table.find_requests(connection, done)
-        times = [line.completed for line in completed.values()]
+        completed = find_requests(connection, done)
+        times = [one.completed or 0 for one in completed.values()]
         yield {
             STATEMENT: [one.to_json() for one in entries],
             "head": text,
@@ -195,7 +200,7 @@ def _statement_lines(connection: Connection) -> Iterator[Content]:
 
 def _read_signed(connection: Connection, request: str) -> dict[str, str]:
     """Return what only a receipt says."""
-    text = requests_table.read_receipt(connection, request) or ""
+    text = read_receipt(connection, request) or ""
     receipt = Receipt.from_json(text)
     return {"signature": receipt.signature, "handling": receipt.handling.to_json()}
 
@@ -207,8 +212,8 @@ def _is_fit(certificate: str) -> bool:
 
 def _other_lines(connection: Connection) -> Iterator[Content]:
     """Yield as lines which requests were cancelled, and which releases left."""
-    for line in requests_table.read_stage(connection, requests_table.CANCELLED):
-        yield {"cancelled": {"request": line.id}}
+    for one in read_stage(connection, CANCELLED):
+        yield {"cancelled": {"request": one.request}}
     for line in releases_table.read_shipments(connection):
         which = {"model": line.model, "number": line.number}
         yield {"shipped": which | {"time": line.time, "name": line.name}}

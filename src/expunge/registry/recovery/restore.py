@@ -8,12 +8,11 @@ in one transaction. Until that is committed the store is refused, and the comman
 run again.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -42,12 +41,13 @@ from ..answering.changes import (
     write_changes,
 )
 from ..answering.completion import state_releases
-from ..answering.settling import Asked, settle
+from ..answering.settling import settle
 from ..answering.worker import recover
 from ..context import WAIT, Context, keep_head, next_entry_time, settle_keys
 from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
 from ..loaded_model import LoadedModel
 from ..log import STATEMENT, Content, Mark, read_position
+from ..request import ACCEPTED, find_requests, from_line, read_tags
 from ..statements import MADE, Statement, apply_line, read_statement
 from ..storage import (
     Checkpoints,
@@ -56,7 +56,6 @@ from ..storage import (
     ledger_table,
     people_table,
     releases_table,
-    requests_table,
 )
 from ..storage.engine import translate_errors
 from ..storage.keystore import FIRST
@@ -261,7 +260,7 @@ def _read_continuation(context: Context) -> Continuation:
         accepted: dict[str, list[Content]] = {}
         for line in lines:
             for one in line.get("accepted", ()):
-                accepted.setdefault(one["id"], []).append(one)
+                accepted.setdefault(one["request"], []).append(one)
             if STATEMENT not in line:
                 continue
             if read_entry(line[STATEMENT][0]).sequence >= ledger.size:
@@ -308,12 +307,12 @@ def _find_rectified(
         for statement in statements
         for one in statement.receipts
     }
-    there = requests_table.find_requests(connection, sorted({*accepted, *outcomes}))
+    there = find_requests(connection, sorted({*accepted, *outcomes}))
     found = []
     for id_ in dict.fromkeys((*outcomes, *accepted)):
         if id_ in there:
             right, stage = there[id_].right, there[id_].stage
-            is_lost = id_ in outcomes and stage == requests_table.ACCEPTED
+            is_lost = id_ in outcomes and stage == ACCEPTED
         elif id_ in accepted:
             right, is_lost = accepted[id_][-1]["right"], id_ not in cancelled
         else:
@@ -434,7 +433,7 @@ def _find_returned(
     entries = [one.entry for statement in statements for one in statement.receipts]
     done = [one.request for one in entries if one.outcome != "refused"]
     with context.store.read() as connection:
-        there = requests_table.find_requests(connection, done)
+        there = find_requests(connection, done)
         unknown = [id_ for id_ in done if id_ not in there and id_ not in accepted]
         if unknown:
             raise StoreFailed(
@@ -442,7 +441,7 @@ def _find_returned(
                 f"({len(unknown)}) were about, and the backup holds these people; "
                 "nothing was restored; take a backup from after these requests"
             )
-        stored = requests_table.read_tags(connection, done)
+        stored = read_tags(connection, done)
         tags = {
             id_: {
                 *stored[id_],
@@ -452,30 +451,33 @@ def _find_returned(
         }
         every = sorted(set().union(*tags.values()))
         found = people_table.find_tagged_rows(connection, every)
-        asked = [
-            _ask_again(
-                dict(there[id_]._mapping) if id_ in there else accepted[id_][-1],
-                [one.subject for one in found if one.tag in tags[id_]],
-            )
+        again = [
+            there[id_] if id_ in there else from_line(accepted[id_][-1])
             for id_ in done
-            if id_ not in there or there[id_].stage == requests_table.ACCEPTED
+            if id_ not in there or there[id_].stage == ACCEPTED
         ]
+        people = {
+            one.request: list(
+                dict.fromkeys(
+                    held.subject for held in found if held.tag in tags[one.request]
+                )
+            )
+            for one in again
+        }
+        lost = {
+            one.request: dict.fromkeys(one.asked.get("models", ()), b"")
+            for one in again
+        }
         names = sorted({one.model for one in found})
         settlement = settle(
-            asked,
+            again,
             sort_people(found),
+            people=people,
+            new_rows=lost,
             fits=people_table.count_fits(connection, names),
             spent=(),
         )
     return sort_moves(settlement)
-
-
-def _ask_again(line: Mapping[str, Any], subjects: Sequence[int]) -> Asked:
-    """Return a completed request, to be settled again."""
-    details = json.loads(line["details"])
-    lost = {name: b"" for name in details.get("models", ())}
-    unique = list(dict.fromkeys(subjects))
-    return Asked(line["id"], line["right"], details, unique, lost)
 
 
 def _forget_again(

@@ -12,6 +12,10 @@ tables: a store of another version is refused. Two tell how many keys were made,
 often some were destroyed.
 """
 
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -123,54 +127,12 @@ aliases = Table(
     Index(None, "near"),
 )
 
-requests = Table(
-    "requests",
-    schema,
-    Column("id", Text, primary_key=True),
-    Column("stage", Text, nullable=False),
-    Column("accepted", BigInteger, nullable=False),
-    # Its window: it is applied once that has closed, whatever the settings are then.
-    Column("opens", BigInteger, nullable=False, server_default="0"),
-    Column("closes", BigInteger, nullable=False, server_default="0"),
-    Column("deadline", BigInteger, nullable=False),
-    Column("n_subjects", Integer, nullable=False),
-    # A keyed hash of what was asked: the same id must not ask for something else.
-    Column("fingerprint", Text, nullable=False),
-    Column("completed", BigInteger),
-    Column("receipt", Text),
-    Column("error", Text, nullable=False, server_default=""),
-    # What it asks for, under which law, and since which day.
-    Column("right", Text, nullable=False, server_default="erase"),
-    Column("regime", Text, nullable=False, server_default=""),
-    Column("submitted", Text, nullable=False, server_default=""),
-    # What became of it, once it is applied, with the code of a reason.
-    Column("outcome", Text, nullable=False, server_default=""),
-    Column("reason", Text, nullable=False, server_default=""),
-    # Why rows are kept sealed after it, and until which day.
-    Column("retained", Text, nullable=False, server_default=""),
-    Column("retained_until", Text, nullable=False, server_default=""),
-    # Why its deadline was extended, and when the person was told.
-    Column("extended", Text, nullable=False, server_default=""),
-    Column("notified", Text, nullable=False, server_default=""),
-    # What only some requests have, as JSON.
-    Column("details", Text, nullable=False, server_default="{}"),
-    # Who sent it, if that was said.
-    Column("sender", Text, nullable=False, server_default=""),
-    # 1 if somebody else was held, when it was answered, whose id is spelled almost so.
-    Column("near", Integer, nullable=False, server_default="0"),
-    # In the order of deadlines, for pages of each stage and right.
-    Index(None, "stage", "right", "deadline", "id"),
-    Index(None, "sender", "stage", "right", "deadline", "id"),
-    # Which one came last: the next one comes later.
-    Index(None, "accepted"),
-)
-
 request_tags = Table(
     "request_tags",
     schema,
     Column("request", Text, primary_key=True),
     Column("tag", Text, primary_key=True),
-    ForeignKeyConstraint(["request"], ["requests.id"]),
+    ForeignKeyConstraint(["request"], ["requests.request"]),
 )
 
 # Tags of the loosest forms of what a waiting request was sent with.
@@ -179,7 +141,7 @@ request_near = Table(
     schema,
     Column("request", Text, primary_key=True),
     Column("tag", Text, primary_key=True),
-    ForeignKeyConstraint(["request"], ["requests.id"]),
+    ForeignKeyConstraint(["request"], ["requests.request"]),
 )
 
 # Who may call a service: sessions in a browser are tokens too.
@@ -295,6 +257,22 @@ metadata = Table(
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
+
+
+def columns_of(
+    kind: type, *, key: str, without: Collection[str] = ()
+) -> list[Column[Any]]:
+    """Return a column for each field of a dataclass: a text, or a whole number."""
+    return [
+        Column(
+            one.name,
+            BigInteger if one.type in (int, int | None) else Text,
+            primary_key=one.name == key,
+            nullable=one.type == int | None,
+        )
+        for one in fields(kind)
+        if one.name not in without
+    ]
 
 
 def create_tables(store: Store) -> None:

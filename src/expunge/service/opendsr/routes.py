@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 
 from ...exceptions import ExpungeError, InvalidInput
 from ...registry import Callback, Request
-from ...registry.context import today
+from ...registry.now import today
 from ..auth import find_caller
 from ..intake import Intake, Note, Submission
 from ..logs import log_failure

@@ -24,13 +24,11 @@ from collections.abc import Mapping
 
 from ...ledger.documents import day_of, midnight
 from ...registry import Delivery
-from ...registry.delivery import (
+from ...registry.deliveries import (
     WEBHOOK,
-    Happening,
-    NewDelivery,
-    Queued,
-    Untold,
+    PendingEvents,
     WatchedCallback,
+    WebhookEvent,
 )
 from ...registry.window import SECOND
 from ..windows import State, Windows, format_moment, show_at
@@ -40,23 +38,46 @@ PREFIX = "whsec_"
 LAST: tuple[State, ...] = ("completed", "cancelled")
 ENDS_ALONE = ("fides",)
 """Forms whose receivers take any message to mean that the request came to its end."""
+SAID = ("request", "right", "regime", "submitted", "deadline")
+"""What a webhook says of a request, beside when it came and was answered."""
 NEVER = 1 << 62  # a moment by which everything is shown
 
 
-def plan_messages(untold: Untold, windows: Windows, *, now: int) -> Queued:
-    """Return the messages that tell what changed, and when to look again."""
-    deliveries, told = [], {}
-    for one in untold.callbacks:
-        message, told[one.id] = _plan_callback(one, now=now)
-        deliveries += [message] if message else []
-    for happening in untold.happenings:
-        deliveries += _plan_webhooks(happening, untold, windows=windows, now=now)
-    return Queued(deliveries, told, untold)
+def plan_messages(
+    pending: PendingEvents, windows: Windows, *, now: int
+) -> tuple[list[Delivery], dict[str, tuple[str, int | None]]]:
+    """Return the messages that tell what changed.
+
+    With them for each callback the state it is told, and when to look again; None: no
+    more comes.
+    """
+    messages, looks = [], {}
+    for one in pending.callbacks:
+        message, looks[one.id] = _plan_callback(one, now=now)
+        messages += [message] if message else []
+    for event in pending.events:
+        moment, data = _describe(event, windows, now=now)
+        payload = write_payload(event.event, moment, data=data)
+        messages += [
+            Delivery(
+                "",
+                WEBHOOK,
+                event.event,
+                event.subject,
+                host,
+                address=id_,
+                since=moment,
+                payload=payload,
+            )
+            for id_, host, wanted in pending.listeners
+            if event.event in wanted
+        ]
+    return messages, looks
 
 
 def _plan_callback(
     one: WatchedCallback, *, now: int
-) -> tuple[NewDelivery | None, tuple[str, int | None]]:
+) -> tuple[Delivery | None, tuple[str, int | None]]:
     """Return what a callback is told, if anything, and when to look again."""
     shown = show_at(one.status, now)
     window, state = shown.window, shown.state
@@ -66,55 +87,36 @@ def _plan_callback(
     if state == one.told or (state not in LAST and one.form in ENDS_ALONE):
         return None, (state, look)
     since = {"in_progress": window.close, "completed": shown.answered or now}
-    message = NewDelivery(
+    message = Delivery(
+        "",
+        one.form,
+        state,
+        shown.request,
+        one.host,
         address=one.id,
-        form=one.form,
-        event=state,
-        subject=shown.request,
-        host=one.host,
         since=since.get(state, now),
     )
     return message, (state, look)
 
 
-def _plan_webhooks(
-    happening: Happening, untold: Untold, *, windows: Windows, now: int
-) -> list[NewDelivery]:
-    """Return the messages about a happening, to all who want to hear of it."""
-    event = happening.event
-    moment, data = _describe(happening, windows, now=now)
-    payload = write_payload(event, moment, data=data)
-    return [
-        NewDelivery(id_, WEBHOOK, event, happening.subject, host, moment, payload)
-        for id_, host, events in untold.listeners
-        if event in events
-    ]
-
-
 def _describe(
-    happening: Happening, windows: Windows, *, now: int
+    event: WebhookEvent, windows: Windows, *, now: int
 ) -> tuple[int, dict[str, object]]:
-    """Return when a happening may be seen, and what is said of it."""
-    status = happening.status
+    """Return when an event may be seen, and what is said of it."""
+    status = event.status
     if status is None:
-        return windows.next_answer(now), {**happening.data}
+        return windows.next_answer(now), {**event.data}
     shown = show_at(status, NEVER)
     received, answered = shown.window.start, shown.answered
     if shown.window.is_none:
         # A command answers at once, and how long that took must not show either.
         received = windows.at(received).start
         answered = answered and windows.next_answer(max(now, answered))
-    data: dict[str, object] = {
-        "request": status.request,
-        "right": status.right,
-        "regime": status.regime,
-        "submitted": status.submitted,
-        "deadline": day_of(status.deadline),
-        "received": format_moment(received),
-    }
+    said = status.to_json()
+    data = {name: said[name] for name in SAID} | {"received": format_moment(received)}
     if answered is not None:
         return answered, data | {"answered": format_moment(answered)}
-    overdue = happening.event == "request.overdue"
+    overdue = event.event == "request.overdue"
     return midnight(day_of(now)) if overdue else now, data
 
 

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from ...exceptions import UnknownRequest
 from ...registry import Delivery, Outcome, Registry, RequestStatus
-from ...registry.context import now as read_clock
-from ...registry.delivery import WEBHOOK
+from ...registry.deliveries import WEBHOOK
+from ...registry.now import now as read_clock
 from ..logs import log_failure
 from ..windows import ShownRequest, Windows, show_at
 from ..workers import BackgroundThread, choose_pause
@@ -91,12 +91,12 @@ class Outbox(BackgroundThread):
         """Queue what changed and may be seen by now; return how many messages."""
         n_queued = 0
         while True:
-            untold = self._deliveries.find_untold(now, most=MOST)
-            queued = plan_messages(untold, self._windows, now=now)
-            if queued.told or untold.happenings or untold.day:
-                self._deliveries.queue(queued)
-            n_queued += len(queued.deliveries)
-            if max(len(untold.callbacks), len(untold.happenings)) < MOST:
+            pending = self._deliveries.pending(now, most=MOST)
+            messages, looks = plan_messages(pending, self._windows, now=now)
+            if looks or pending.events or pending.day:
+                self._deliveries.queue(pending, messages, looks=looks)
+            n_queued += len(messages)
+            if max(len(pending.callbacks), len(pending.events)) < MOST:
                 return n_queued
 
     def send_due(self, now: int) -> int:
