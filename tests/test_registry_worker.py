@@ -3,6 +3,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 
@@ -26,8 +27,11 @@ from tests.registries import (
     BUDGET,
     apply_and_stop,
     break_model,
+    crash_at,
+    crash_with_a_statement_in_the_journal_alone,
     data,
     estimator,
+    hold,
     n_releases,
     now,
     prepare_change,
@@ -37,10 +41,54 @@ from tests.registries import (
     require_consistent,
     require_retrained,
     set_batch,
+    set_clock,
     stages_of,
+    today,
+    unstated_in,
     work_without_lock,
     working,
 )
+
+
+class TestWhatMustBeStated:
+    ENTRIES = ["release made", "releases superseded"] * 2 + ["request completed"]
+
+    def test_it_is_written_where_it_is_done(self, registry: Registry) -> None:
+        size = len([*registry.ledger.entries()])
+        with crash_at("preparing a statement"):
+            registry.forget(["person 1"])
+        assert unstated_in(registry) == self.ENTRIES
+        assert len([*registry.ledger.entries()]) == size
+        registry.requests.apply()
+        assert unstated_in(registry) == []
+        stated = [one.kind for one in registry.ledger.entries(size)]
+        assert stated == self.ENTRIES
+        require_consistent(registry)
+
+    def test_a_statement_in_the_log_alone_leaves_nothing_to_state(
+        self, registry: Registry
+    ) -> None:
+        with crash_with_a_statement_in_the_journal_alone():
+            registry.forget(["person 1"])
+        assert unstated_in(registry) == self.ENTRIES
+        registry.requests.apply()
+        assert unstated_in(registry) == []
+        require_consistent(registry)
+
+    def test_holds_and_models_that_end(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        day = today()
+        hold(registry, "person 2", until=day.isoformat())
+        with crash_at("preparing a statement"):
+            registry.models.remove("half")
+        assert unstated_in(registry) == ["model removed"]
+        set_clock(monkeypatch, day + timedelta(days=1))
+        registry.requests.apply()
+        assert unstated_in(registry) == []
+        ends = [one.kind for one in registry.ledger.entries()][-2:]
+        assert ends == ["model removed", "hold ended"]
+        require_consistent(registry)
 
 
 class TestRequestsThatCannotBeApplied:
