@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from expunge.registry.answering.accepting import seal_new_rows
 from sqlalchemy import event, func, select, text
 
 from expunge.exceptions import ExpungeError, StoreFailed
@@ -21,6 +20,7 @@ from expunge.registry.loaded_model import load_rows
 from expunge.registry.log import read_position
 from expunge.registry.recovery.new_log import find_unnamed
 from expunge.registry.request import read_tags
+from expunge.registry.requests import seal_new_rows
 from expunge.registry.storage import (
     Checkpoints,
     Keystore,

@@ -192,7 +192,7 @@ def models_by_tag(
 def find_nearest(connection: Connection, tags: Sequence[str]) -> dict[str, str]:
     """Return for each tag itself, if somebody has it, or else the next one in order.
 
-    The store takes the same steps for everybody, as ``aliases_table`` does.
+    The store takes the same steps for everybody, as ``aliases`` does.
     """
     mark = "?" if connection.dialect.name == "sqlite" else "%s"
     found: dict[str, str] = {}
