@@ -28,7 +28,7 @@ from ..promise.verification import Verdict
 from .answering.completion import state_entry
 from .answering.worker import recover
 from .clock import read_clock
-from .context import WAIT, Context, next_entry_time, read_ledger
+from .context import WAIT, RegistryPart, next_entry_time, read_ledger
 from .now import now
 from .recovery.losses import ISSUED
 from .storage import access_table
@@ -98,17 +98,8 @@ class TrailLine:
         return sha256(json.dumps(said).encode()).hexdigest()
 
 
-class RegistryAccess:
-    """Tokens and trail of a registry, as ``Registry.access``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class RegistryAccess(RegistryPart):
+    """Tokens and trail of a registry, as ``Registry.access``."""
 
     def create(
         self, name: str, scopes: Sequence[str], *, days: int = 90

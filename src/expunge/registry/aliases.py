@@ -40,7 +40,7 @@ from ..rights.identifiers import (
 )
 from .answering.returning import ERASED, find_forgotten_rows
 from .answering.worker import recover
-from .context import WAIT, Context
+from .context import WAIT, Context, RegistryPart
 from .keys import read_tag_keys, write_tag_key_ids
 from .recovery.losses import ALIASED, UNALIASED
 from .request import find_waiting_tags
@@ -94,17 +94,8 @@ class AliasLine(NamedTuple):
 NO_ALIAS = AliasLine("", "", b"")
 
 
-class RegistryAliases:
-    """The aliases of a registry, as ``Registry.aliases``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class RegistryAliases(RegistryPart):
+    """The aliases of a registry, as ``Registry.aliases``."""
 
     def add(
         self,

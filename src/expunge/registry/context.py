@@ -420,6 +420,19 @@ class Context(Private):
         yield from people_table.unseal_rows(self.keystore, found)
 
 
+class RegistryPart:
+    """A part of a registry, such as ``Registry.requests``.
+
+    Parameters
+    ----------
+    context
+        Of the registry.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+
 def read_ledger(context: Context, connection: Connection) -> Ledger:
     """Return where the ledger stands; entries are never changed, so its size tells."""
     size = ledger_table.count_entries(connection)

@@ -49,7 +49,7 @@ from ..ledger.documents import day_of, midnight
 from ..ledger.keys import read_or_create_secret
 from ..promise.noise import random_bytes
 from .clock import read_clock
-from .context import Context, Paths
+from .context import Paths, RegistryPart
 from .events import callbacks as _callbacks
 from .events import endpoints as _endpoints
 from .events import events as _events
@@ -392,17 +392,8 @@ _TOLD = (
 NO_LOOKS: Mapping[str, tuple[str, int | None]] = MappingProxyType({})
 
 
-class RegistryDeliveries:
-    """The deliveries of a registry, as ``Registry.deliveries``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class RegistryDeliveries(RegistryPart):
+    """The deliveries of a registry, as ``Registry.deliveries``."""
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
         """Write addresses to disk, before their requests are accepted.

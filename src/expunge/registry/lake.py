@@ -69,7 +69,7 @@ from .answering.returning import (
     read_forgotten,
 )
 from .answering.worker import recover
-from .context import WAIT, Context
+from .context import WAIT, Context, RegistryPart
 from .keys import read_tag_keys
 from .loaded_model import FilesOfModel, LoadedModel, dump_places
 from .storage import people_table, releases_table
@@ -371,17 +371,8 @@ class SourceStatus:
     n_to_rewrite: int
 
 
-class RegistryLake:
-    """The files that models read their rows from, as ``Registry.lake``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class RegistryLake(RegistryPart):
+    """The files that models read their rows from, as ``Registry.lake``."""
 
     def status(self, name: str) -> SourceStatus:
         """Return how many files of a model still hold people who left it."""

@@ -42,7 +42,7 @@ from .answering.completion import (
 )
 from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .answering.worker import recover
-from .context import WAIT, Context, give_up_keys
+from .context import WAIT, Context, RegistryPart, give_up_keys
 from .keys import read_tag_keys, write_tag_key_ids
 from .now import now
 from .statements import delete_model
@@ -368,17 +368,8 @@ def read_estimator(name: str, content: bytes) -> str:
     return str(loads(line, "a release")["model"]["fields"]["estimator"])
 
 
-class RegistryModels:
-    """The models of a registry, as ``Registry.models``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class RegistryModels(RegistryPart):
+    """The models of a registry, as ``Registry.models``."""
 
     def names(self) -> list[str]:
         """Return the names of all models."""

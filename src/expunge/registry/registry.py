@@ -37,6 +37,7 @@ from .context import (
     WAIT,
     Context,
     Paths,
+    RegistryPart,
     Settings,
     read_settings,
     require_safe_folder,
@@ -474,17 +475,8 @@ class Registry:
         require_current_store(self._context)
 
 
-class RegistryKeys:
-    """The keys of a registry, as ``Registry.keys``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class RegistryKeys(RegistryPart):
+    """The keys of a registry, as ``Registry.keys``."""
 
     def public_pem(self) -> str:
         """Return all public keys of the ledger, each with the sizes that it signs."""
@@ -504,17 +496,8 @@ class RegistryKeys:
             rotate_tag_key(self._context)
 
 
-class RegistryLedger:
-    """The ledger of a registry, as ``Registry.ledger``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class RegistryLedger(RegistryPart):
+    """The ledger of a registry, as ``Registry.ledger``."""
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
         """Yield the entries from one on."""

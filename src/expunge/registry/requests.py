@@ -73,7 +73,7 @@ from .answering.completion import finish_committed, state_answers, state_entry
 from .answering.returning import ERASED, NewRows, read_forgotten_tags
 from .answering.worker import apply_waiting, recover
 from .clock import require_clock
-from .context import WAIT, Context, next_entry_time, read_ledger
+from .context import WAIT, Context, RegistryPart, next_entry_time, read_ledger
 from .keys import read_tag_keys
 from .log import Content
 from .now import now, today
@@ -767,17 +767,8 @@ def parse_cursor(word: str) -> tuple[int, str]:
     )
 
 
-class RegistryRequests:
-    """The requests of a registry, as ``Registry.requests``.
-
-    Parameters
-    ----------
-    context
-        Of the registry.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+class RegistryRequests(RegistryPart):
+    """The requests of a registry, as ``Registry.requests``."""
 
     def accept(
         self, requests: Sequence[Request], *, strangers: bool = False
