@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from expunge.registry.loaded_model import dump_rows, load_rows
+
 from .replacing import put
 
 
@@ -44,30 +46,27 @@ def lift_without_weights() -> None:
 def keep_rectified_rows() -> None:
     """Bring new rows in, and leave the old ones where they are."""
     settling = import_module("expunge.registry.answering.settling")
-    real = settling._move_content
+    real = settling._rectify
 
-    def move_content(name: str, content: Any, *, asked: Any, fits: Any) -> Any:
-        moved = real(name, content, asked=asked, fits=fits)
-        if asked.right != "rectify" or moved is None or moved[1] is content:
-            return moved
-        to, after = moved
-        return to, replace(after, parts=(*content.parts, *after.parts))
+    def rectify(held: Any, new_rows: Any) -> Any:
+        after = real(held, new_rows)
+        return [*after, *(row for row in held if row not in after)]
 
-    put("registry.answering.settling", "_move_content", move_content)
+    put("registry.answering.settling", "_rectify", rectify)
 
 
 def _change_lifted(change: Any) -> None:
     """Change rows on their way from where they were set aside into a model."""
     changes = import_module("expunge.registry.answering.changes")
-    real = changes._place_entering
+    real = changes.read_moves
 
-    def place_entering(name: str, reading: Any, *, first: int) -> Any:
-        found = []
-        for who, rows, places, new in real(name, reading, first=first):
-            parts = reading.moves[name].entering[who].parts
-            if any(part.name.startswith("~") for part in parts):
-                rows, new = change(rows), change(new)
-            found.append((who, rows, places, new))
-        return found
+    def read_moves(context: Any, *, moves: Any, load: Any = None) -> Any:
+        reading = real(context, moves=moves, load=load)
+        for move in moves.values():
+            for old, _ in move.entering:
+                if old is not None:
+                    rows, places = load_rows([reading.blobs[old.key]])
+                    reading.blobs[old.key] = dump_rows(change(rows), places)
+        return reading
 
-    put("registry.answering.changes", "_place_entering", place_entering)
+    put("registry.answering.changes", "read_moves", read_moves)
