@@ -11,7 +11,7 @@ import pytest
 from expunge.exceptions import NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.registry.storage import Checkpoints, Keystore
-from expunge.registry.storage.keystore import FIRST, new_key, seal, unseal
+from expunge.registry.storage.keystore import FIRST, new_key, place_of, seal, unseal
 
 
 class TestKeystore:
@@ -36,16 +36,12 @@ class TestKeystore:
     def test_a_destroyed_key_is_nowhere_and_its_number_is_not_used_again(
         self, keystore: Keystore
     ) -> None:
-        keys = keystore.add(6)
-        number, sealed = keystore.seal(b"rows", "what")
-        assert keystore.unseal(sealed, number, what="what") == b"rows"
-        assert keystore.shred([2, 3, 5, number]) == 1
+        keys = keystore.add(7)
+        assert keystore.shred([2, 3, 5, 7]) == 1
         content = keystore.path.read_bytes()
-        for one in (2, 3, 5):
+        for one in (2, 3, 5, 7):
             assert keys[one] not in content
         assert keystore.load(keys) == {one: keys[one] for one in (1, 4, 6)}
-        with pytest.raises(NeedsRestore, match="the key of what is destroyed"):
-            keystore.unseal(sealed, number, what="what")
         assert [*keystore.add()] == [8]
 
     def test_destroying_again_or_what_never_was_changes_no_key(
@@ -55,21 +51,6 @@ class TestKeystore:
         for count in (1, 2):
             assert keystore.shred([2, 0, 99]) == count
         assert keystore.load(keys).keys() == {1, 3} and keystore.end() == 4
-
-    def test_what_is_sealed_opens_as_itself_alone(self, keystore: Keystore) -> None:
-        number, sealed = keystore.seal(b"rows", "what")
-        ((other, key),) = keystore.add().items()
-        for n, what, data in (
-            (number, "another", sealed),
-            (other, "what", sealed),
-            (number, "what", sealed[:-1]),
-        ):
-            with pytest.raises(StoreFailed, match="altered"):
-                keystore.unseal(data, n, what=what)
-        # Nor under the same key in another place of the file.
-        moved = seal(b"rows", key, place="what")
-        with pytest.raises(StoreFailed, match="altered"):
-            keystore.unseal(moved, other, what="what")
 
     def test_a_file_that_is_older_or_lacks_a_key_is_refused(
         self, keystore: Keystore
@@ -224,6 +205,15 @@ def keystore_in(folder: Path) -> Keystore:
 
 
 class TestSealing:
+    def test_places_say_which_key(self) -> None:
+        """So it does not open if its key is put under another number."""
+        key = new_key()
+        sealed = seal(b"rows", key, place=place_of(5, "rows"))
+        assert unseal(sealed, key, place=place_of(5, "rows")) == b"rows"
+        for place in (place_of(6, "rows"), place_of(5, "other rows")):
+            with pytest.raises(StoreFailed, match="altered"):
+                unseal(sealed, key, place=place)
+
     def test_it_opens_under_its_key_at_its_place_alone(self) -> None:
         key = new_key()
         sealed = seal(b"rows", key, place="here")

@@ -146,18 +146,6 @@ class Keystore(Private):
             if len(key) == KEY_BYTES and key != DEAD
         }
 
-    def seal(self, data: bytes, what: str) -> tuple[int, bytes]:
-        """Return data sealed under a new key, after the number of that."""
-        ((number, key),) = self.add().items()
-        return number, seal(data, key, place=place_of(number, what))
-
-    def unseal(self, sealed: bytes, number: int, *, what: str) -> bytes:
-        """Return what was sealed under a key, or raise what to do about it."""
-        key = self.load([number]).get(number)
-        if key is None:
-            raise destroyed_error(what)
-        return unseal(sealed, key, place=place_of(number, what))
-
     def shred(self, numbers: Iterable[int]) -> int:
         """Destroy keys; on return nothing opens what they sealed.
 
