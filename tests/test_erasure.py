@@ -219,6 +219,23 @@ def test_a_crash_leaves_no_key_that_nothing_needs(
     assert not [*leftovers_of(folder)]
 
 
+def test_a_restore_destroys_the_keys_that_a_backup_brings_back(tmp_path: Path) -> None:
+    folder, backup = tmp_path / "registry", tmp_path / "backup"
+    with registry_at(folder) as registry:
+        of_rows, of_state = keys_of(registry, PERSON)
+    shutil.copytree(folder, backup)
+    with Registry.open(folder) as registry:
+        registry.forget([PERSON])
+        last = max(live_keys(folder))
+    shutil.copy(backup / "expunge.db", folder / "expunge.db")
+    with Registry.restore(folder, backup) as registry:
+        assert not unused_keys(registry)
+    live = live_keys(folder)
+    assert not {*of_rows, *of_state} & {*live.values()}
+    assert max(live) > last  # no number is used twice
+    assert not [*leftovers_of(folder)]
+
+
 def test_a_crash_of_a_fit_leaves_no_key(tmp_path: Path) -> None:
     folder = tmp_path / "registry"
     with registry_at(folder) as registry:
