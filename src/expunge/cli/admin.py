@@ -115,6 +115,30 @@ def init(
     return Result(data, text, [note, *unkept])
 
 
+def compact(
+    *,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="How old a backup may be that is restored (default: --backup-days).",
+        ),
+    ] = None,
+    yes: Yes = False,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Shorten the journal to what backups that still exist may need.
+
+    Older backups are refused from then on. The tags of people who were forgotten stay,
+    so that nobody is fitted again by oversight.
+    """
+    confirm(f"Drop what older backups of {registry} would need?", yes=yes)
+    with open_registry(registry) as opened:
+        n_bytes = opened.compact_journal(days)
+    text = f"the journal of {registry} is {n_bytes} bytes shorter"
+    return Result({"registry": str(registry), "n_bytes": n_bytes}, text)
+
+
 def restore(
     backup: Annotated[
         Path | None, typer.Argument(metavar="BACKUP", help="Folder of the backup.")

@@ -255,6 +255,10 @@ COMMANDS = {
         "verify",
         "Open the private record behind a model's release, for an auditor.",
     ),
+    "compact": (
+        "admin",
+        "Shorten the journal to what backups that still exist may need.",
+    ),
     "rotate": ("admin", "Replace a key."),
     "reanchor": ("models", "Rebuild a model's private state from the remaining rows."),
     "restore": ("admin", "Restore the store from a backup, and forget again."),

@@ -30,9 +30,9 @@ A log that lost its end would bring people back unnoticed. Beside the row, a sma
 file in the folder says how long it was; a log that is shorter than either, or differs
 before, is refused. Nothing is ever cut but a line at the end that a crash tore.
 
-A damaged log can be begun anew (``replace``). The new one is the next by number, which
-its first line says; it waits beside the old one as a draft until the database has its
-row, and takes its place then.
+A damaged log, or a long one, can be begun anew (``replace``). The new one is the next
+by number, which its first line says; it waits beside the old one as a draft until the
+database has its row, and takes its place then.
 """
 
 import json
@@ -62,7 +62,7 @@ from .storage.lock import lock_file
 from .storage.tables import log as log_table
 from .storage.tables import overtaken_error
 
-STATEMENT, BEGINS, TURN = "entries", "begins", "turn"
+STATEMENT, BEGINS, SNAPSHOT, TURN = "entries", "begins", "snapshot", "turn"
 WORD_BYTES = 8  # of the random word that tells two logs of one number apart
 FIRST_BYTES = 256  # more than the first line of a log that was begun anew has
 PIECE = 1 << 20

@@ -438,6 +438,21 @@ class Registry:
         with self._context.store.read() as connection:
             return read_clock(connection)
 
+    def compact_journal(self, days: int | None = None) -> int:
+        """Begin a new journal without what no backup needs; return the bytes saved.
+
+        Backups from before that are refused from then on, by their day. The tags of
+        people who were forgotten stay, so that fits go on to refuse them.
+
+        Parameters
+        ----------
+        days
+            How old a backup may be that is restored; by default ``backup_days``.
+        """
+        from .recovery.new_log import compact_log
+
+        return compact_log(self._context, days)
+
     def confirm_clock(self) -> ClockStatus:
         """Believe the machine's clock as it is now; what is due to end may then end.
 

@@ -24,6 +24,7 @@ from ...private_model.subjects import is_row_name, list_of_ids, person
 from ...rights.identifiers import ID, normal_form
 from ..context import Context
 from ..keys import read_tag_keys
+from ..log import SNAPSHOT
 from ..request import find_waiting_tags
 from ..storage import people_table
 
@@ -169,11 +170,14 @@ def read_forgotten_tags(
     for _, line in context.log.read():
         for one in line.get("accepted", ()):
             named.setdefault(one["request"], []).append(one)
+        earlier = line.get(SNAPSHOT, {})
+        n_unnamed += earlier.get("unnamed", 0)
         refused = line.get("refused", ())
         # In the order in which they were answered.
         done = [one for one in line.get("receipts", ()) if one not in refused]
         n_unnamed += sum(request not in named for request in done)
-        for one in (one for request in done for one in named.get(request, ())):
+        answered = [one for request in done for one in named.get(request, ())]
+        for one in (*earlier.get("answered", ()), *answered):
             right, theirs = one["right"], [*one["tags"], *one["near"]]
             near.update(one["near"])
             if right == "restrict":

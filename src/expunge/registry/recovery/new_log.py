@@ -6,6 +6,11 @@ tags of people who were forgotten: those are erased with the people. Intact line
 have them, so it is known how much is lost: the people of so many requests can no longer
 be named. From then on backups from before those requests are refused, and a fit warns
 that it cannot recognise these people.
+
+Or in place of one that has grown: then it begins with a *snapshot*, in place of all
+lines up to a statement that every backup has which may still exist. It keeps the tags
+of people who were answered, so that fits go on to refuse them. A backup from before
+that statement is refused by its day.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,12 +18,13 @@ from contextlib import suppress
 
 from sqlalchemy import Connection
 
-from ...exceptions import JournalDamaged, NeedsRestore
+from ...exceptions import InvalidInput, JournalDamaged, NeedsRestore
 from ...ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
-from ...ledger.documents import midnight
+from ...ledger.documents import DAY, midnight
 from ...promise.certificate import Certificate
 from ..context import WAIT, Context, keep_head, require_keys
-from ..log import STATEMENT, Content, Mark, read_position
+from ..log import SNAPSHOT, STATEMENT, Content, Mark, read_position
+from ..now import today
 from ..request import (
     ACCEPTED,
     APPLIED,
@@ -60,6 +66,83 @@ def begin_new_log(context: Context) -> int | None:
             applied = read_stage(connection, APPLIED)
             unnamed = find_unnamed(lines, [line.request for line in applied])
     return len(unnamed)
+
+
+def compact_log(context: Context, days: int | None) -> int:
+    """Begin a new log without what no backup needs that is so many days old.
+
+    Returns by how many bytes it is shorter.
+    """
+    stated = context.settings.backup_days
+    kept = stated if days is None else days
+    if kept is None or kept < (stated or 0):
+        raise InvalidInput(
+            f"days={days}, and the registry was told of backups for {stated} days; "
+            "say how many days old the oldest backup is that may be restored"
+        )
+    log = context.log
+    with context.hold_lock(WAIT):
+        log.catch_up()
+        keep_head(context)
+        last = midnight(today().isoformat()) - kept * DAY
+        with log.replace() as (_, before, lines):
+            log.require(before.mark)
+            every = [line for _, line in log.read()]
+            places = [
+                place
+                for place, line in enumerate(every, start=1)
+                if STATEMENT in line and line["time"] < last
+            ]
+            if not places:
+                raise InvalidInput(
+                    "every line of the journal may be needed by a backup that still "
+                    "exists, so it stays as it is; compact it later, or delete old "
+                    "backups and give fewer days"
+                )
+            lines.append({SNAPSHOT: _summarise(every[: places[-1]])})
+            lines += _still_open(every[: places[-1]])
+            lines += every[places[-1] :]
+    return before.mark.end - log.path.stat().st_size
+
+
+def _summarise(dropped: Sequence[Content]) -> Content:
+    """Return what must be known of lines that are left out."""
+    named: dict[str, list[Content]] = {}
+    answered: list[Content] = []
+    size, day, n_unnamed = 0, "", 0
+    for line in dropped:
+        earlier = line.get(SNAPSHOT, {})
+        answered += earlier.get("answered", ())
+        n_unnamed += earlier.get("unnamed", 0)
+        for one in line.get("accepted", ()):
+            named.setdefault(one["request"], []).append(one)
+        if STATEMENT in line:
+            head = Head.from_json(line["head"])
+            size, day = head.size, head.day
+            done = [one for one in line["receipts"] if one not in line["refused"]]
+            n_unnamed += sum(one not in named for one in done)
+            answered += [
+                {name: one[name] for name in ("right", "tags", "near")}
+                for request in done
+                for one in named.get(request, ())
+            ]
+        back = {*line.get("readmitted", ())}
+        if back:
+            for one in answered:
+                one["tags"] = [tag for tag in one["tags"] if tag not in back]
+                one["near"] = [tag for tag in one["near"] if tag not in back]
+    return {"size": size, "day": day, "answered": answered, "unnamed": n_unnamed}
+
+
+def _still_open(dropped: Sequence[Content]) -> Iterator[Content]:
+    """Yield the requests that were accepted and have no end in these lines."""
+    ended = {id_ for line in dropped for id_ in line.get("receipts", ())}
+    ended |= {line["cancelled"]["request"] for line in dropped if "cancelled" in line}
+    for line in dropped:
+        left = [one for one in line.get("accepted", ()) if one["request"] not in ended]
+        rows = [one for one in line.get("rows", ()) if one["request"] not in ended]
+        if left or rows:
+            yield {"accepted": left} | ({"rows": rows} if rows else {})
 
 
 def find_unnamed(lines: Iterable[Content], applied: Iterable[str] = ()) -> set[str]:
@@ -141,10 +224,15 @@ def _complete(connection: Connection, intact: Sequence[Content]) -> Iterator[Con
     stated = {
         read_entry(line[STATEMENT][0]).sequence for line in intact if STATEMENT in line
     }
+    # Of what a snapshot stands for nothing is lost.
+    first = max(
+        (line[SNAPSHOT]["size"] for line in intact if SNAPSHOT in line), default=0
+    )
     lost = [
         line
         for line in _statement_lines(connection)
         if read_entry(line[STATEMENT][0]).sequence not in stated
+        and read_entry(line[STATEMENT][0]).sequence >= first
     ]
     lost.reverse()
     for line in intact:

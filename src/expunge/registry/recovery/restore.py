@@ -46,7 +46,7 @@ from ..answering.worker import recover
 from ..context import WAIT, Context, keep_head, next_entry_time, settle_keys
 from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
 from ..loaded_model import LoadedModel
-from ..log import STATEMENT, Content, Mark, read_position
+from ..log import SNAPSHOT, STATEMENT, Content, Mark, read_position
 from ..request import ACCEPTED, find_requests, from_line, read_tags
 from ..statements import MADE, Statement, apply_line, read_statement
 from ..storage import (
@@ -259,6 +259,13 @@ def _read_continuation(context: Context) -> Continuation:
         statements: list[Statement] = []
         accepted: dict[str, list[Content]] = {}
         for line in lines:
+            first = line.get(SNAPSHOT, {"size": 0})
+            if first["size"] > ledger.size:
+                raise InvalidInput(
+                    f"the backup is of {taken}, and the journal no longer has what "
+                    f"backups from before {first['day']} need; take a newer backup: "
+                    "nothing was restored"
+                )
             for one in line.get("accepted", ()):
                 accepted.setdefault(one["request"], []).append(one)
             if STATEMENT not in line:
