@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,11 +28,14 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import numpy as np
+from fastapi.testclient import TestClient
 
 import expunge
 from expunge import Budget, LogisticRegression
 from expunge.cli import main
 from expunge.registry import Registry
+from expunge.service.app import create_app
+from expunge.service.settings import ServiceSettings
 
 from .registry import registry_of
 from .report import Section, Table, Target, timings_table
@@ -160,13 +164,22 @@ def walks(folder: Path) -> Section:
         ("fit", *trace(lambda: model.fit(X, y, subjects=range(PEOPLE)))),
         ("forget", *trace(lambda: model.forget([2]))),
         ("expunge forget ID", *trace(lambda: _call("forget", "6", "--registry", home))),
+        ("POST to receipt", *trace(_post, within=_serving(home))),
     ]
     header = ("walk", "modules", "lines in them", "changes", "returns")
     return Section("Walks through the code", [Table(header, rows)])
 
 
-def trace(call: Callable[[], object]) -> tuple[str, ...]:
-    """Return modules entered, their lines, changes of module and returns."""
+def trace(
+    call: Callable[..., object],
+    *,
+    within: contextlib.AbstractContextManager[object] | None = None,
+) -> tuple[str, ...]:
+    """Return modules entered, their lines, changes of module and returns.
+
+    Threads are traced that begin within the call, or in a context that it is given. How
+    their functions follow one another is a matter of chance.
+    """
     path: list[str] = []
     seen: set[CodeType] = set()
 
@@ -178,11 +191,19 @@ def trace(call: Callable[[], object]) -> tuple[str, ...]:
         if not path or path[-1] != code.co_filename:
             path.append(code.co_filename)
 
+    threading.setprofile(enter)
     sys.setprofile(enter)
     try:
-        call()
+        if within is None:
+            call()
+        else:
+            with within as given:
+                path.clear()
+                seen.clear()
+                call(given)
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     left: set[str] = set()
     returns = 0
     for here, there in pairwise(path):
@@ -191,6 +212,27 @@ def trace(call: Callable[[], object]) -> tuple[str, ...]:
     lines = sum(len(Path(module).read_text().splitlines()) for module in set(path))
     figures = (len(set(path)), lines, len(path) - 1, returns)
     return tuple(f"{figure:,}" for figure in figures)
+
+
+@contextlib.contextmanager
+def _serving(home: Path) -> Iterator[TestClient]:
+    """Serve a registry in this process, in windows of a second, to one sender."""
+    with Registry.open(home) as registry:
+        _, secret = registry.access.create("desk", ["request"])
+        app = create_app(registry, ServiceSettings(window=1, is_secure=False))
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            TestClient(app, headers={"Authorization": f"Bearer {secret}"}) as http,
+        ):
+            yield http
+
+
+def _post(http: TestClient) -> None:
+    """Send a request, and wait for its receipt."""
+    sent = http.post("/api/v1/requests", json={"people": [{"id": "7"}]})
+    path = sent.headers["Location"] + "/receipt"
+    while http.get(path).status_code != 200:
+        time.sleep(PAUSE)
 
 
 def _call(*words: object) -> None:
