@@ -63,9 +63,10 @@ def build_command(words: str) -> Any:
     function = getattr(module, words.replace(" ", "_"))
     declared = signature(function, eval_str=True).parameters
     groups: dict[str, tuple[Any, Mapping[str, Parameter]]] = {}
-    for one in declared.values():
-        if is_dataclass(kind := one.annotation) and isinstance(kind, type):
-            groups[one.name] = kind, signature(kind, eval_str=True).parameters
+    for parameter in declared.values():
+        if is_dataclass(kind := parameter.annotation) and isinstance(kind, type):
+            inside = signature(kind, eval_str=True).parameters
+            groups[parameter.name] = kind, inside
     # The printer's own options stand before that of the registry.
     options: dict[str, Any] = {}
     shared = {
@@ -76,8 +77,8 @@ def build_command(words: str) -> Any:
             "debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug
         ),
     }
-    for one in declared.values():
-        _, fields = groups.get(one.name, (None, {one.name: one}))
+    for name, parameter in declared.items():
+        _, fields = groups.get(name, (None, {name: parameter}))
         for field, option in fields.items():
             options |= shared if field == "registry" else {}
             options[field] = option.replace(kind=Parameter.KEYWORD_ONLY)

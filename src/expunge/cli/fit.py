@@ -315,7 +315,7 @@ def fit_table(asked: Fit) -> Result:
         except ForgottenInData as error:
             advice = "state with --readmit that they came back"
             raise explain_forgotten(error, table, advice=advice) from None
-        fitted = {one.name: one for one in registry.status().models}[asked.name]
+        fitted = {model.name: model for model in registry.status().models}[asked.name]
     written = options.write_schema
     if given is None or written is not None:
         written = write_schema(table.schema, file, asked=written)
@@ -334,7 +334,9 @@ def fit_table(asked: Fit) -> Result:
     n_rows = len(table.y) - left_out.n_rows
     owners = "without owners" if table.subjects is None else _of_people(fitted)
     n_features = format_count(len(table.schema.used), "feature")
-    done = [(one.name, one.kind, one.describe()) for one in table.schema.columns]
+    done = [
+        (column.name, column.kind, column.describe()) for column in table.schema.columns
+    ]
     pairs: list[tuple[str, object]] = [
         ("model", fitted.name),
         ("kind", f"{kind}{guessed if is_guess else ''}"),
@@ -418,7 +420,7 @@ def fit_files(asked: Fit) -> Result:
                 "--without-forgotten, or state with --readmit that they came "
                 f"back{explain_near(error)}"
             ) from None
-        fitted = {one.name: one for one in registry.status().models}[asked.name]
+        fitted = {model.name: model for model in registry.status().models}[asked.name]
         n_rows = len(table)
     named = lake.source or asked.name
     stays = lake.keep_rows is not KeepRows.registry
@@ -482,8 +484,9 @@ def _require_nobody_named(
 
     if not asked.options.no_subject or asked.options.exact:
         return
-    kept = (read_columns(registry, one.name) for one in registry.status().models)
-    known = {one.subject for one in kept if one is not None and one.subject}
+    models = registry.status().models
+    schemas = [read_columns(registry, model.name) for model in models]
+    known = {schema.subject for schema in schemas if schema and schema.subject}
     for file in files:
         columns = read_possible_ids(file, asked.options.target, known=known)
         for column, ids in columns:
@@ -512,7 +515,7 @@ def _require_plain_ids(subjects: Sequence[str], column: str) -> None:
 
     ids = dict.fromkeys(subjects)
     for kind in ADDRESSES:
-        if all(normal_form(kind, one) is not None for one in ids):
+        if all(normal_form(kind, subject) is not None for subject in ids):
             raise InvalidInput(
                 f"column {column} has nothing but values of "
                 f"kind {kind}: give --subject-kind {kind}, and people are found by "
@@ -525,7 +528,7 @@ def _describe_columns(schema: "Schema", options: DataOptions) -> str:
     """Return what later tables for the model must look like."""
     from ..tables.schema import LEFT_OUT, TableSchema, make_column
 
-    known = {one.name for one in schema.columns}
+    known = {column.name for column in schema.columns}
     dropped = [
         make_column(name, LEFT_OUT, why="as you asked")
         for name in options.drop or ()
@@ -592,7 +595,7 @@ def write_schema(schema: "Schema", table: Path, *, asked: Path | None) -> Path |
         asked.write_text(text, encoding="utf-8")
         return asked
     # Without .csv, .csv.gz and the like.
-    end = max(len(one) for one in SUFFIXES if table.name.lower().endswith(one))
+    end = max(len(end) for end in SUFFIXES if table.name.lower().endswith(end))
     path = table.with_name(table.name[:-end] + ENDING)
     try:
         if path.exists() and path.read_text(encoding="utf-8") != text:

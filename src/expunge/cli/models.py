@@ -118,7 +118,7 @@ def remove(name: ModelName, *, yes: Yes = False, registry: Folder = FOLDER) -> R
         with show_progress("erasing"):
             opened.models.remove(name)
         status = opened.status()
-    numbers = [one.number for one in status.outstanding if one.model == name]
+    numbers = [old.number for old in status.outstanding if old.model == name]
     text = [f"{name} removed; its rows and keys are destroyed"]
     apart = describe_set_aside(status)
     if apart:

@@ -57,8 +57,8 @@ ID_LENGTH, N_SHOWN_IDS = 40, 3
 def format_ids(ids: Sequence[str]) -> str:
     """Return the first few ids that the operator typed, in ASCII and cut short."""
     shown = [
-        ascii(one[:ID_LENGTH]) + "..." * (len(one) > ID_LENGTH)
-        for one in ids[:N_SHOWN_IDS]
+        ascii(id_[:ID_LENGTH]) + "..." * (len(id_) > ID_LENGTH)
+        for id_ in ids[:N_SHOWN_IDS]
     ]
     rest = len(ids) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
@@ -371,7 +371,7 @@ def answer_requests(
         for request, receipt in outcome.receipts.items():
             files[request] = folder / f"{request}.json"
             files[request].write_text(receipt, encoding="utf-8")
-    receipts = {one: json.loads(text) for one, text in outcome.receipts.items()}
+    receipts = {id_: json.loads(text) for id_, text in outcome.receipts.items()}
     where = str(index) if index is not None and listed else "expunge status"
     error = explain_pending(outcome, where) or find_shortfall([*receipts.values()])
     # Spelled by RFC 8785 a receipt has its bytes again, which are what is signed.
@@ -446,7 +446,7 @@ def file_requests(
     if is_file:  # a request for each person that it lists
         known = {*ids}
         lines = [
-            tuple(one for one in meant.meant[word] if one in known) for word in words
+            tuple(id_ for id_ in meant.meant[word] if id_ in known) for word in words
         ]
         each = {
             line: replace(

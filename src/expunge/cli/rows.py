@@ -184,7 +184,7 @@ def add(
                 kept = [row for row in kept if table.subjects[row] not in gone]
             rows = [kept[row] for row in error.rows]
             raise explain_category(error, table, rows=rows) from None
-        model = {one.name: one for one in opened.status().models}[name]
+        model = {model.name: model for model in opened.status().models}[name]
     n_rows = len(table.y) - left_out.n_rows
     added = format_count(n_rows, "row")
     notes = []
@@ -231,7 +231,7 @@ def rectify(
         confirm(f"Replace their rows in {name} by {n_rows}?", yes=asked.yes)
         ids = registry.aliases.choose_holders(meant.ids, [name])
         request = Request(
-            tuple(one for one in ids if one in meant.ids),
+            tuple(id_ for id_ in ids if id_ in meant.ids),
             right="rectify",
             regime=asked.regime,
             submitted=asked.submitted,

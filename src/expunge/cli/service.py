@@ -247,7 +247,7 @@ def webhook_list(*, registry: Folder = FOLDER) -> Result:
     """List the addresses that a service calls."""
     with open_registry(registry) as opened:
         endpoints = opened.deliveries.endpoints()
-    rows = [(one.id, " ".join(one.events), one.url) for one in endpoints]
+    rows = [(hook.id, " ".join(hook.events), hook.url) for hook in endpoints]
     return Result(
         [endpoint_to_json(endpoint) for endpoint in endpoints],
         TextTable(("id", "events", "address"), rows),
@@ -282,7 +282,7 @@ def webhook_deliveries(
     """List what was told to others, newest first: webhooks and callbacks."""
     with open_registry(registry) as opened:
         page = opened.deliveries.page(state, after=after, most=most)
-    shown = [{name: getattr(one, name) for name in SHOWN} for one in page.lines]
+    shown = [{name: getattr(sent, name) for name in SHOWN} for sent in page.lines]
     rows = [tuple(map(str, delivery.values())) for delivery in shown]
     more = [f"there are more: --after {page.next}"] if page.next else []
     data = {"deliveries": shown, "next": page.next}

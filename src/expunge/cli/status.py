@@ -185,7 +185,7 @@ def describe_set_aside(status: "RegistryStatus") -> str:
 def describe_status(status: "RegistryStatus") -> list[str | TextTable]:
     """Return a line of figures, then a table for each kind of thing."""
     requests = format_count(status.n_requests, "request")
-    late = sum(one.is_overdue for one in status.pending)
+    late = sum(request.is_overdue for request in status.pending)
     overdue = f", {late} overdue" if late else ""
     entries = format_count(status.ledger_size, "entry", plural="entries")
     parts: list[Any] = [
@@ -250,8 +250,14 @@ def tabulate_pending(requests: "Sequence[RequestStatus]") -> TextTable:
     """Return the requests not completed as a table, the earliest deadline first."""
     pending = sorted(requests, key=lambda request: request.deadline)
     rows: list[tuple[str, ...]] = [
-        (one.request, one.right, one.stage, describe_deadline(one.deadline), one.error)
-        for one in pending[:MOST_PENDING]
+        (
+            request.request,
+            request.right,
+            request.stage,
+            describe_deadline(request.deadline),
+            request.error,
+        )
+        for request in pending[:MOST_PENDING]
     ]
     if len(pending) > MOST_PENDING:
         rows.append((f"and {len(pending) - MOST_PENDING} more", "", "", "", ""))
