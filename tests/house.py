@@ -72,7 +72,7 @@ INSIDERS: Mapping[str, tuple[str, ...]] = {
     "tests/test_outbound_policy.py": ("web_address",),
     "tests/test_registry_sparse.py": ("loaded_model",),
     "tests/test_sessions.py": ("storage",),
-    "tests/test_standing.py": ("answering", "storage"),
+    "tests/test_standing.py": ("changes", "settle", "storage"),
     "tests/test_stores.py": ("storage",),
     "tests/test_stores_tables.py": ("recovery", "request", "storage"),
 }

@@ -12,8 +12,8 @@ import pytest
 from expunge.exceptions import InvalidInput
 from expunge.ledger.receipts import list_destroyed
 from expunge.registry import RequestStatus
-from expunge.registry.answering.changes import sort_moves
-from expunge.registry.answering.settling import (
+from expunge.registry.changes import sort_moves
+from expunge.registry.settle import (
     Rows,
     Settlement,
     settle,

@@ -343,11 +343,11 @@ def tell_milliseconds() -> None:
         stated = vars(kind)["__annotations__"]
         for name in {"day", "accepted", "deadline", "taken"} & stated.keys():
             stated[name] = str
-    for place in ("context", "keys", "requests", "answering.completion"):
+    for place in ("context", "keys", "requests", "completion"):
         put(f"registry.{place}", "day_of", _to_the_millisecond)
     put("registry.context", "midnight", lambda day: 0)
     put("registry.clock", "days_between", lambda first, last: 0)
-    for place in ("context", "requests", "answering.worker"):
+    for place in ("context", "requests", "worker"):
         put(f"registry.{place}", "today", lambda: datetime.now(UTC).date())
 
 

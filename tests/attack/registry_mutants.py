@@ -45,19 +45,19 @@ def lift_without_weights() -> None:
 
 def keep_rectified_rows() -> None:
     """Bring new rows in, and leave the old ones where they are."""
-    settling = import_module("expunge.registry.answering.settling")
+    settling = import_module("expunge.registry.settle")
     real = settling._rectify
 
     def rectify(held: Any, new_rows: Any) -> Any:
         after = real(held, new_rows)
         return [*after, *(row for row in held if row not in after)]
 
-    put("registry.answering.settling", "_rectify", rectify)
+    put("registry.settle", "_rectify", rectify)
 
 
 def _change_lifted(change: Any) -> None:
     """Change rows on their way from where they were set aside into a model."""
-    changes = import_module("expunge.registry.answering.changes")
+    changes = import_module("expunge.registry.changes")
     real = changes.read_moves
 
     def read_moves(context: Any, *, moves: Any, load: Any = None) -> Any:
@@ -69,4 +69,4 @@ def _change_lifted(change: Any) -> None:
                     reading.blobs[old.key] = dump_rows(change(rows), places)
         return reading
 
-    put("registry.answering.changes", "read_moves", read_moves)
+    put("registry.changes", "read_moves", read_moves)

@@ -17,17 +17,17 @@ from expunge.exceptions import NeedsRestore, StoreFailed
 from expunge.registry import (
     Request,
     RequestStatus,
+    completion,
     opening,
     request,
     statements,
-)
-from expunge.registry import context as registry_context
-from expunge.registry.answering import (
-    completion,
-    settling,
     worker,
 )
-from expunge.registry.answering.changes import Change
+from expunge.registry import context as registry_context
+from expunge.registry import (
+    settle as settling,
+)
+from expunge.registry.changes import Change
 from expunge.registry.context import Context
 from expunge.registry.deliveries import NO_LOOKS, RegistryDeliveries
 from expunge.registry.log import BEGINNING, Content, Log, Mark, Position

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import pytest
 from sqlalchemy import delete, select, text, update
 
-from expunge.registry import Registry
-from expunge.registry.answering import changes
+from expunge.registry import Registry, changes
 from expunge.registry.context import Context, Paths
 from expunge.registry.log import encode_line, read_position
 from expunge.registry.recovery import restore

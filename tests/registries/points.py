@@ -14,15 +14,19 @@ import pytest
 
 from expunge.files import export
 from expunge.private_model.model import PrivateModel
-from expunge.registry import aliases, keys, log, models, requests
-from expunge.registry.access import RegistryAccess
-from expunge.registry.answering import (
+from expunge.registry import (
     adding,
+    aliases,
     changes,
     completion,
-    returning,
+    fits,
+    keys,
+    log,
+    models,
+    requests,
     worker,
 )
+from expunge.registry.access import RegistryAccess
 from expunge.registry.context import Context
 from expunge.registry.head_file import HeadFile
 from expunge.registry.log import STATEMENT, Content, Log
@@ -87,7 +91,7 @@ POINTS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "sealing the trail": ((RegistryAccess, "seal_trail"),),
     # Everything else.
     "refusing": ((requests, "refuse_request"),),
-    "asking who may be in a fit": ((returning, "require_nobody_returns"),),
+    "asking who may be in a fit": ((fits, "require_nobody_returns"),),
     "taking a model in": ((models, "store_model"),),
     "finding a model": ((releases_table, "newest_number"),),
     "removing a model": ((models, "delete_model"),),

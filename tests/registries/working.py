@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Connection, event, text, update
 
-from expunge.registry import Registry, context, lake, models, requests
+from expunge.registry import Registry, context, lake, models, requests, worker
 from expunge.registry import request as request_module
-from expunge.registry.answering import worker
-from expunge.registry.answering.changes import Move, change_model, read_moves
-from expunge.registry.answering.returning import (
+from expunge.registry.changes import Move, change_model, read_moves
+from expunge.registry.context import Paths
+from expunge.registry.fits import (
     JournalIncomplete,
     require_nobody_returns,
 )
-from expunge.registry.context import Paths
 from expunge.registry.log import Log, Position, read_position
 from expunge.registry.storage import (
     engine,

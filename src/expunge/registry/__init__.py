@@ -11,9 +11,9 @@ from ..exceptions import needing
 with needing("registry,files", "a registry"):
     from .access import Token, TrailLine
     from .aliases import AliasesAdded, AmbiguousAlias
-    from .answering.returning import ForgottenInData, LeftOut, NewRows
     from .clock import ClockStatus
     from .deliveries import Callback, Delivery, DeliveryPage, Endpoint, Outcome
+    from .fits import ForgottenInData, LeftOut, NewRows
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus

@@ -25,9 +25,8 @@ from ..ledger import Ledger, TrailSealed, read_entry
 from ..ledger.documents import DAY, day_of
 from ..promise.noise import random_bytes
 from ..promise.verification import Verdict
-from .answering.completion import state_entry
-from .answering.worker import recover
 from .clock import read_clock
+from .completion import state_entry
 from .context import WAIT, RegistryPart, next_entry_time, read_ledger
 from .now import now
 from .recovery.losses import ISSUED
@@ -35,6 +34,7 @@ from .storage import access_table
 from .storage.access_table import SESSION, TOKEN
 from .storage.engine import Collision
 from .storage.ledger_table import LedgerBatch
+from .worker import recover
 
 SCOPES = ("request", "operate", "audit", "admin")
 """Send requests; answer them and ship releases; see everything; manage tokens."""

@@ -38,9 +38,8 @@ from ..rights.identifiers import (
     normal_form,
     parse_identifier,
 )
-from .answering.returning import ERASED, find_forgotten_rows
-from .answering.worker import recover
 from .context import WAIT, Context, RegistryPart
+from .fits import ERASED, find_forgotten_rows
 from .keys import read_tag_keys, write_tag_key_ids
 from .recovery.losses import ALIASED, UNALIASED
 from .request import find_waiting_tags
@@ -50,6 +49,7 @@ from .storage.keystore import new_key, seal, unseal
 from .storage.people_table import chunks
 from .storage.tables import aliases as alias_table
 from .storage.tables import overtaken_error
+from .worker import recover
 
 SHOWN = 10  # pairs in an error
 STEP = 10_000  # pairs between two reports

@@ -57,9 +57,10 @@ from ..long.source import (
 )
 from ..promise.scope import Scope
 from ..rights.identifiers import ID
-from .answering.changes import write_unreleased
-from .answering.completion import finish_committed
-from .answering.returning import (
+from .changes import write_unreleased
+from .completion import finish_committed
+from .context import WAIT, Context, RegistryPart
+from .fits import (
     FitOptions,
     ForgottenInData,
     ForgottenTags,
@@ -68,11 +69,10 @@ from .answering.returning import (
     leave_out_forgotten,
     read_forgotten,
 )
-from .answering.worker import recover
-from .context import WAIT, Context, RegistryPart
 from .keys import read_tag_keys
 from .loaded_model import FilesOfModel, LoadedModel, dump_places
 from .storage import people_table, releases_table
+from .worker import recover
 
 KeepRows: TypeAlias = Literal["registry", "lake", "never"]
 MOST_IN_MEMORY = 1 << 32

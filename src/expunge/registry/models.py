@@ -34,21 +34,21 @@ from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..rights.identifiers import ID, require_kind
 from .aliases import write_spellings
-from .answering.completion import (
+from .completion import (
     finish_committed,
     state_releases,
     state_removal,
     state_withdrawal,
 )
-from .answering.returning import FitOptions, LeftOut, choose_tags, leave_out_forgotten
-from .answering.worker import recover
 from .context import WAIT, Context, RegistryPart, give_up_keys
+from .fits import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .keys import read_tag_keys, write_tag_key_ids
 from .now import now
 from .statements import delete_model
 from .storage import people_table, releases_table
 from .storage.keystore import count_made
 from .storage.releases_table import ReleaseStatus
+from .worker import recover
 
 if TYPE_CHECKING:  # they take half a second to import
     from ..audit import Case
@@ -201,7 +201,7 @@ def store_model(
     identifier the ids of its people are, and ``columns`` what its table has.
     """
     from ..private_model.training_rows import require_in_memory
-    from .answering.changes import write_release
+    from .changes import write_release
     from .loaded_model import dump_checkpoint
 
     private = snapshot.private
@@ -270,7 +270,7 @@ def _dump_people(
 
 def reanchor_model(context: Context, name: str) -> None:
     """Replace the state of a model by one made from the rows that are left."""
-    from .answering.changes import write_unreleased
+    from .changes import write_unreleased
     from .loaded_model import require_passes
 
     loaded = context.load_model(name)
@@ -407,7 +407,7 @@ class RegistryModels(RegistryPart):
 
         Otherwise the first request that is applied waits for it.
         """
-        import_module(".answering.changes", __package__)
+        import_module(".changes", __package__)
 
     def refit(
         self,

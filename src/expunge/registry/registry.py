@@ -30,8 +30,6 @@ from ..private_model.subjects import people
 from ..rights.identifiers import ID
 from .access import RegistryAccess
 from .aliases import RegistryAliases
-from .answering.returning import FitOptions, LeftOut, NewRows
-from .answering.worker import recover
 from .clock import ClockStatus, confirm_clock, read_clock
 from .context import (
     WAIT,
@@ -43,6 +41,7 @@ from .context import (
     require_safe_folder,
 )
 from .deliveries import RegistryDeliveries
+from .fits import FitOptions, LeftOut, NewRows
 from .keys import rotate_signing_key, rotate_tag_key
 from .models import ModelStatus, RegistryModels, fit_model, model_status
 from .opening import (
@@ -59,6 +58,7 @@ from .storage.engine import translate_errors
 from .storage.people_table import AsideStatus
 from .storage.releases_table import ReleaseStatus
 from .storage.tables import overtaken_error
+from .worker import recover
 
 if TYPE_CHECKING:
     from .lake import RegistryLake
@@ -336,7 +336,7 @@ class Registry:
         exact
             As for ``fit``. The kind of the ids is that of the model.
         """
-        from .answering.adding import add_rows
+        from .adding import add_rows
 
         options = FitOptions(
             subjects, sample_weight, None, without_forgotten, be_silent, exact=exact

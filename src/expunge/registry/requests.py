@@ -69,11 +69,10 @@ from ..rights.identifiers import ADDRESSES, ID, after_colon, list_spellings
 from ..rights.regimes import deadline, extended_deadline, regime_named
 from ..rights.standing import BY_OPERATOR, FOR_HOLDS, RIGHTS, Right, require_right
 from .aliases import resolve_words
-from .answering.completion import finish_committed, state_answers, state_entry
-from .answering.returning import ERASED, NewRows, read_forgotten_tags
-from .answering.worker import apply_waiting, recover
 from .clock import require_clock
+from .completion import finish_committed, state_answers, state_entry
 from .context import WAIT, Context, RegistryPart, next_entry_time, read_ledger
+from .fits import ERASED, NewRows, read_forgotten_tags
 from .keys import read_tag_keys
 from .log import Content
 from .now import now, today
@@ -107,6 +106,7 @@ from .storage.tables import (
     subjects,
 )
 from .window import Window
+from .worker import apply_waiting, recover
 
 # Milliseconds by which a clock may fall behind requests that are there already.
 CLOCK_DRIFT = 60_000
@@ -405,7 +405,7 @@ def _code_rows(context: Context, sent: _Sent) -> _Sent:
             f"a rectification of {sent.row.n_subjects} people; send one request for "
             "each person, with their rows"
         )
-    from .answering.adding import code_rows
+    from .adding import code_rows
     from .loaded_model import dump_rows
 
     rows = {

@@ -37,9 +37,9 @@ from ..exceptions import (
     OtherSchema,
 )
 from ..registry import Registry
-from ..registry.answering.worker import OF_THE_STORE
 from ..registry.now import now
 from ..registry.window import SECOND
+from ..registry.worker import OF_THE_STORE
 from .logs import log, log_failure, log_waiting
 from .windows import Windows
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ...exceptions import InvalidInput
-from ..answering.changes import Load, Move, read_moves
+from ..changes import Load, Move, read_moves
 from ..context import Context
 from ..loaded_model import load_checkpoint
 from ..storage import releases_table

@@ -29,7 +29,7 @@ from ...ledger import (
     read_entry,
 )
 from ...ledger.documents import day_of
-from ..answering.changes import (
+from ..changes import (
     Change,
     Move,
     change_apart,
@@ -40,14 +40,13 @@ from ..answering.changes import (
     sort_people,
     write_changes,
 )
-from ..answering.completion import state_releases
-from ..answering.settling import settle
-from ..answering.worker import recover
+from ..completion import state_releases
 from ..context import WAIT, Context, keep_head, next_entry_time, settle_keys
 from ..keys import find_signing_key, require_tag_keys, write_tag_key_ids
 from ..loaded_model import LoadedModel
 from ..log import SNAPSHOT, STATEMENT, Content, Mark, read_position
 from ..request import ACCEPTED, find_requests, from_line, read_tags
+from ..settle import settle
 from ..statements import MADE, Statement, apply_line, read_statement
 from ..storage import (
     Checkpoints,
@@ -61,6 +60,7 @@ from ..storage.engine import translate_errors
 from ..storage.keystore import FIRST
 from ..storage.ledger_table import LedgerBatch
 from ..storage.tables import has_tables, overtaken_error, read_metadata
+from ..worker import recover
 from .backup import (
     read_checkpoint_files,
     replace_database,

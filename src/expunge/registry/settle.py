@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ...core.values import Private
-from ...ledger.receipts import RESTRICTION
-from ...rights.standing import (
+from ..core.values import Private
+from ..ledger.receipts import RESTRICTION
+from ..rights.standing import (
     NOTHING_FOUND,
     Judgement,
     join_judgements,
@@ -26,8 +26,8 @@ from ...rights.standing import (
     move_rows,
     must_follow,
 )
-from ..request import RequestStatus
-from ..storage.people_table import APART, HELD, IN_USE, RESTRICTED, PersonRows
+from .request import RequestStatus
+from .storage.people_table import APART, HELD, IN_USE, RESTRICTED, PersonRows
 
 EARLIER = ""
 """In place of a model, where a request waits for an earlier one."""

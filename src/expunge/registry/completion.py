@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ...exceptions import InvalidInput
-from ...ledger import (
+from ..exceptions import InvalidInput
+from ..ledger import (
     Entry,
     EntryProof,
     Handling,
@@ -32,12 +32,12 @@ from ...ledger import (
     issue_receipt,
     read_entry,
 )
-from ...ledger.documents import DAY, FIRST_DAY, day_of, midnight
-from ...ledger.receipts import describe_guarantee, list_destroyed
-from ...promise.certificate import Certificate
-from ...promise.scope import leaves_files
-from ...rights.regimes import legal_basis, regime_named
-from ..context import (
+from ..ledger.documents import DAY, FIRST_DAY, day_of, midnight
+from ..ledger.receipts import describe_guarantee, list_destroyed
+from ..promise.certificate import Certificate
+from ..promise.scope import leaves_files
+from ..rights.regimes import legal_basis, regime_named
+from .context import (
     Context,
     erase_deleted,
     keep_head,
@@ -46,18 +46,18 @@ from ..context import (
     settle_keys,
     write_statement,
 )
-from ..keys import find_signing_key
-from ..request import RequestStatus, find_requests
-from ..statements import (
+from .keys import find_signing_key
+from .request import RequestStatus, find_requests
+from .statements import (
     MADE,
     Statement,
     add_unstated,
     read_unstated,
 )
-from ..storage import releases_table
-from ..storage.keystore import read_counts, read_dead
-from ..storage.ledger_table import LedgerBatch
-from ..storage.releases_table import ReleaseStatus
+from .storage import releases_table
+from .storage.keystore import read_counts, read_dead
+from .storage.ledger_table import LedgerBatch
+from .storage.releases_table import ReleaseStatus
 
 NO_CERTIFICATES: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 

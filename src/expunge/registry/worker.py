@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection, delete
 
-from ...display.progress import OnProgress, be_silent
-from ...exceptions import (
+from ..display.progress import OnProgress, be_silent
+from ..exceptions import (
     Busy,
     ExpungeError,
     InvalidInput,
@@ -41,14 +41,20 @@ from ...exceptions import (
     Unforeseen,
     WindowOpen,
 )
-from ...ledger import UnusableKey
-from ...rights.standing import DONE, NOTHING_FOUND
-from ..clock import follow_clock
-from ..context import Context, give_up_keys, keep_head, require_keys
-from ..keys import tidy_keys
-from ..log import Content
-from ..now import now, today
-from ..request import (
+from ..ledger import UnusableKey
+from ..rights.standing import DONE, NOTHING_FOUND
+from .clock import follow_clock
+from .completion import (
+    finish_committed,
+    state_answers,
+    state_ended_holds,
+    state_releases,
+)
+from .context import Context, give_up_keys, keep_head, require_keys
+from .keys import tidy_keys
+from .log import Content
+from .now import now, today
+from .request import (
     ACCEPTED,
     MovedMeanwhile,
     RequestStatus,
@@ -60,18 +66,12 @@ from ..request import (
     read_tags,
     write_errors,
 )
-from ..storage import people_table, releases_table
-from ..storage.keystore import Keystore, place_of, unseal
-from ..storage.people_table import chunks
-from ..storage.tables import aliases
-from ..window import SECOND
-from .completion import (
-    finish_committed,
-    state_answers,
-    state_ended_holds,
-    state_releases,
-)
-from .settling import EARLIER, FAILED, LOST, Settlement, settle
+from .settle import EARLIER, FAILED, LOST, Settlement, settle
+from .storage import people_table, releases_table
+from .storage.keystore import Keystore, place_of, unseal
+from .storage.people_table import chunks
+from .storage.tables import aliases
+from .window import SECOND
 
 if TYPE_CHECKING:
     from .changes import Change, Move

@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from ...display.progress import OnProgress
-from ...exceptions import InvalidInput
-from ...ledger import TagKey, subject_tags
-from ...ledger.keys import near_tags
-from ...private_model.subjects import is_row_name, list_of_ids, person
-from ...rights.identifiers import ID, normal_form
-from ..context import Context
-from ..keys import read_tag_keys
-from ..log import SNAPSHOT
-from ..request import find_waiting_tags
-from ..storage import people_table
+from ..display.progress import OnProgress
+from ..exceptions import InvalidInput
+from ..ledger import TagKey, subject_tags
+from ..ledger.keys import near_tags
+from ..private_model.subjects import is_row_name, list_of_ids, person
+from ..rights.identifiers import ID, normal_form
+from .context import Context
+from .keys import read_tag_keys
+from .log import SNAPSHOT
+from .request import find_waiting_tags
+from .storage import people_table
 
 SHOWN = 10  # rows in an error
 KEPT_OUT = ("erase", "object", "restrict", "hold")
@@ -259,7 +259,7 @@ def leave_out_forgotten(
 
     Raises ForgottenInData if there are some and they shall not be left out.
     """
-    from ...preprocessing.columns import take_rows  # scikit-learn takes a second
+    from ..preprocessing.columns import take_rows  # scikit-learn takes a second
 
     if given.subjects is None:
         return X, y, given, LeftOut()

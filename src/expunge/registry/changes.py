@@ -15,16 +15,16 @@ from typing import TypeAlias
 import numpy as np
 from sqlalchemy import Connection
 
-from ...core.rows import join_rows
-from ...core.values import Private
-from ...display.progress import OnProgress
-from ...exceptions import ScheduleExhausted
-from ...private_model.answers import REFUSALS
-from ...private_model.model import PrivateModel
-from ...private_model.snapshot import PublicModel
-from ...private_model.training_rows import NO_ROWS, RowChange
-from ..context import Context, give_up_keys
-from ..loaded_model import (
+from ..core.rows import join_rows
+from ..core.values import Private
+from ..display.progress import OnProgress
+from ..exceptions import ScheduleExhausted
+from ..private_model.answers import REFUSALS
+from ..private_model.model import PrivateModel
+from ..private_model.snapshot import PublicModel
+from ..private_model.training_rows import NO_ROWS, RowChange
+from .context import Context, give_up_keys
+from .loaded_model import (
     IN_FILES,
     LoadedModel,
     dump_checkpoint,
@@ -35,11 +35,11 @@ from ..loaded_model import (
     read_from_files,
     with_fetch,
 )
-from ..now import now
-from ..storage import people_table, releases_table
-from ..storage.keystore import count_made
-from ..storage.people_table import IN_USE, PersonRows
-from .settling import Settlement
+from .now import now
+from .settle import Settlement
+from .storage import people_table, releases_table
+from .storage.keystore import count_made
+from .storage.people_table import IN_USE, PersonRows
 
 Load: TypeAlias = Callable[[str], LoadedModel]
 Blobs: TypeAlias = dict[int, bytes]

@@ -10,21 +10,21 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from ...core.rows import Rows
-from ...display.progress import be_silent
-from ...exceptions import InvalidInput
-from ...private_model.model import PrivateModel
-from ...private_model.subjects import owners_of
-from ..aliases import write_spellings
-from ..context import WAIT, Context
-from ..keys import read_tag_keys, write_tag_key_ids
-from ..loaded_model import dump_by_person
-from ..recovery.losses import ADDED
-from ..storage import people_table, releases_table
-from ..storage.people_table import PersonRows
+from ..core.rows import Rows
+from ..display.progress import be_silent
+from ..exceptions import InvalidInput
+from ..private_model.model import PrivateModel
+from ..private_model.subjects import owners_of
+from .aliases import write_spellings
 from .changes import Move, make_changes, read_moves, require_release
 from .completion import finish_committed
-from .returning import FitOptions, LeftOut, NewRows, choose_tags, leave_out_forgotten
+from .context import WAIT, Context
+from .fits import FitOptions, LeftOut, NewRows, choose_tags, leave_out_forgotten
+from .keys import read_tag_keys, write_tag_key_ids
+from .loaded_model import dump_by_person
+from .recovery.losses import ADDED
+from .storage import people_table, releases_table
+from .storage.people_table import PersonRows
 from .worker import commit_changes, recover
 
 
@@ -48,7 +48,7 @@ def add_rows(
 
 def code_rows(context: Context, name: str, *, new: NewRows) -> Rows:
     """Return rows as a model keeps its own; the lock is held."""
-    from ...linear_model.fitting import read_rows  # scikit-learn takes a second
+    from ..linear_model.fitting import read_rows  # scikit-learn takes a second
 
     snapshot = context.load_model(name).snapshot
     X, names = new.X, snapshot.public.feature_names
