@@ -47,7 +47,7 @@ HARMS = {
         "UPDATE rows SET sealed = zeroblob(length(sealed)) WHERE subject = 7"
     ),
     "other keys": "UPDATE rows SET key = key + 1000000",
-    "a request without a name": "UPDATE requests SET id = CAST(x'ff' AS TEXT)",
+    "a request without a name": "UPDATE requests SET request = CAST(x'ff' AS TEXT)",
     "tables of another time": "UPDATE metadata SET value = '0' WHERE name = 'schema'",
 }
 
