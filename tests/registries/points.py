@@ -29,7 +29,7 @@ from expunge.registry import (
 from expunge.registry.access import RegistryAccess
 from expunge.registry.context import Context
 from expunge.registry.head_file import HeadFile
-from expunge.registry.log import STATEMENT, Content, Log
+from expunge.registry.log import STATEMENT, Log
 from expunge.registry.models import RegistryModels
 from expunge.registry.recovery import backup, new_log, restore
 from expunge.registry.requests import RegistryRequests
@@ -274,9 +274,9 @@ def crash_with_a_statement_in_the_journal_alone() -> Iterator[None]:
     """Do what must crash when the journal has a statement, and the database has not."""
 
     def wrapper(real: Function) -> Function:
-        def append(log: Log, descriptor: int, line: Content, **options: Any) -> None:
-            real(log, descriptor, line, **options)
-            if STATEMENT in line:
+        def append(log: Log, descriptor: int, data: bytes, **options: Any) -> None:
+            real(log, descriptor, data, **options)
+            if f'"{STATEMENT}"'.encode() in data:
                 raise Crash
 
         return append

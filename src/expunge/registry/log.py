@@ -123,9 +123,9 @@ class _Seen(NamedTuple):
     def mark(self) -> Mark:
         return Mark(self.number, self.end, self.digest.hexdigest())
 
-    def with_line(self, line: Content) -> "_Seen":
-        """Return where the file ends after a line; an empty one is none."""
-        data, digest = encode_line(line) if line else b"", self.digest.copy()
+    def after(self, data: bytes) -> "_Seen":
+        """Return where the file ends after more bytes."""
+        digest = self.digest.copy()
         digest.update(data)
         return self._replace(end=self.end + len(data), digest=digest)
 
@@ -225,7 +225,8 @@ class Log(Private):
                     before = read_position(connection)
                     seen = self._end_ahead(descriptor, before, requests=ahead)
                     yield connection
-                    self._append(descriptor, line, seen=seen)
+                    data = encode_line(line)
+                    self._append(descriptor, data, last=seen.after(data))
                 return
             with self._store.write() as connection:
                 if in_turn:  # and nobody takes over until the commit
@@ -236,10 +237,11 @@ class Log(Private):
                 if line:
                     (by or self._apply)(connection, line)
                 if line or in_turn:
-                    after = seen.with_line(line).mark
-                    self._move(connection, before, after=after, turn=turn)
-                if line:
-                    self._append(descriptor, line, seen=seen)
+                    data = encode_line(line) if line else b""
+                    last = seen.after(data)
+                    self._move(connection, before, after=last.mark, turn=turn)
+                    if line:
+                        self._append(descriptor, data, last=last)
         if in_turn:
             self.turn = turn
 
@@ -285,9 +287,10 @@ class Log(Private):
             yield connection
             line[TURN] = turn = _new_turn()
             by(connection, line)
-            after = seen.with_line(line).mark
-            self._move(connection, before, after=after, turn=turn)
-            self._append(descriptor, line, seen=seen)
+            data = encode_line(line)
+            last = seen.after(data)
+            self._move(connection, before, after=last.mark, turn=turn)
+            self._append(descriptor, data, last=last)
         self.turn = turn
 
     def _catch_up(
@@ -368,18 +371,19 @@ class Log(Private):
             )
         return seen
 
-    def _append(self, descriptor: int, line: Content, *, seen: _Seen) -> None:
+    def _append(self, descriptor: int, data: bytes, *, last: _Seen) -> None:
         """Append a line, and flush it."""
-        os.ftruncate(descriptor, seen.end)  # what a crash left half written
+        start = last.end - len(data)
+        os.ftruncate(descriptor, start)  # what a crash left half written
         try:
-            _write(descriptor, encode_line(line), place=seen.end)
+            _write(descriptor, data, place=start)
             os.fsync(descriptor)
-            if not seen.end:
+            if not start:
                 sync_folder(self.path.parent)  # the name of a new file, too
         except BaseException:
-            os.ftruncate(descriptor, seen.end)
+            os.ftruncate(descriptor, start)
             raise
-        self._seen = seen.with_line(line)._replace(stamp=_stamp(descriptor))
+        self._seen = last._replace(stamp=_stamp(descriptor))
         self._write_mark_file(self._seen.mark)
 
     @contextmanager
@@ -533,6 +537,8 @@ class Log(Private):
     def _read(self, descriptor: int, start: int) -> Iterator[Line]:
         """Yield the lines of an open file, except one that a crash tore at its end."""
         size = os.fstat(descriptor).st_size
+        if start == size:
+            return
         if start > size:
             raise self._damaged_error(f"ends at byte {size}, and held {start}")
         with os.fdopen(os.dup(descriptor), "rb") as file:
