@@ -119,7 +119,7 @@ def test_the_page_has_a_row_for_each() -> None:
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
     parts = [row.split("|")[1] for row in rows]
     assert [part.split("`")[1] if "`" in part else part.strip() for part in parts] == [
-        "expunge.db",
+        "the SQLite file, or the PostgreSQL database",
         "keys/sealing",
         "keys/signing-*",
         "keys/tags-*",
