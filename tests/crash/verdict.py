@@ -103,7 +103,10 @@ def contradicted(registry: Registry, memory: Memory) -> Iterator[str]:
 
 def back_again(story: Story, registry: Registry) -> list[str]:
     """Return those who were forgotten and are in a model."""
-    known = registry.requests.find_models(sorted(Expected(story).forgotten))
+    gone = sorted(Expected(story).forgotten)
+    if not gone:  # a short story, in which nobody asked
+        return []
+    known = registry.requests.find_models(gone)
     return [person for person, models in known.items() if models]
 
 
