@@ -16,7 +16,7 @@ from tests.names import Tree, broken_links, stale
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
+DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 PAPER, RADII = ROOT / "docs/paper.md", ROOT / "docs/radii.md"
 
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -83,6 +83,14 @@ def test_every_public_name_is_documented() -> None:
 def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [path.name[:5] for path in DECISIONS]
     assert numbers == [f"{i:04d}-" for i in range(1, len(DECISIONS) + 1)]
+
+
+def test_index_lists_decisions_by_their_titles() -> None:
+    index = (ROOT / "docs/decisions/README.md").read_text()
+    listed = re.findall(r"^- \[(.+)\]\((.+)\)$", index, re.M)
+    titles = [path.read_text().splitlines()[0] for path in DECISIONS]
+    assert [f"# {title}" for title, _ in listed] == titles
+    assert [file for _, file in listed] == [path.name for path in DECISIONS]
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=name)

@@ -9,7 +9,7 @@ The square of 1e-163 is zero in floating point, so a bound made of such squares 
 zero too, and wrong. Norms are therefore scaled before squaring where that matters, and
 rows, factors and weights beyond 1e-50 and 1e50 are refused. Inside that range, every
 product in a bound stays far from the ends of the range of floats, or ``UNDERFLOW`` pays
-for what it can lose there. Derived in docs/decisions/0021-range-of-numbers.md.
+for what it can lose there. Derived in docs/decisions/0009-range-of-numbers.md.
 """
 
 import threading
