@@ -301,7 +301,7 @@ class TestStrangers:
 def shape(status: Any) -> dict[str, Any]:
     """Return what a status says, beside which request it is."""
     told = {name: getattr(status, name) for name in type(status).__slots__}
-    return told | {"request": len(told["request"])}
+    return told | {name: len(told[name]) for name in ("request", "fingerprint")}
 
 
 class TestHandling:

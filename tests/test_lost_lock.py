@@ -138,7 +138,7 @@ class TestOvertaken:
                 lambda: registry.models.reanchor("all"),
             ),
             "ship": (
-                "writing to the database",
+                "finding a model",
                 lambda: registry.models.ship("all", tmp_path / "m.safetensors"),
             ),
             "rotate": ("stating a signing key", registry.keys.rotate_signing_key),
