@@ -94,8 +94,11 @@ def test_index_lists_decisions_by_their_titles() -> None:
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=name)
-def test_decision_is_short(decision: Path) -> None:
-    assert len(decision.read_text().splitlines()) <= DECISION_LINES
+def test_decision_is_short_and_has_its_parts(decision: Path) -> None:
+    text = decision.read_text()
+    assert len(text.splitlines()) <= DECISION_LINES
+    parts = re.findall(r"^## (\w+)", text, re.M)
+    assert {"Context", "Decision", "Where"} <= set(parts)
 
 
 @pytest.mark.parametrize("page", [PAPER, RADII], ids=name)
