@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last signed head outside the folder: what it notices, and what it holds up."""
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -180,8 +182,92 @@ class TestTheFile:
             registry.requests.apply()
             assert head_in(disk).size == size_of(registry)
 
+    @pytest.mark.parametrize("content", ["my notes", '{"a": 1}', "[]"])
+    def test_does_not_take_the_place_of_another_file(
+        self, folder: Path, disk: Path, content: str
+    ) -> None:
+        notes = disk / "notes"
+        notes.write_text(content)
+        with pytest.raises(InvalidInput, match="would be overwritten"):
+            Registry.create(folder, head_file=notes)
+        with pytest.raises(InvalidInput, match="would be overwritten"):
+            Registry.create(folder.with_name("new"), head_file=notes)
+        assert notes.read_text() == content
+        Registry.open(folder).close()
+
+    def test_is_not_in_the_folder_that_it_watches(self, folder: Path) -> None:
+        for inside in (folder, folder / "heads", folder / "keys" / "heads"):
+            with pytest.raises(InvalidInput, match="would be put back with"):
+                Registry.create(folder, head_file=inside)
+        new = folder.with_name("new")
+        with pytest.raises(InvalidInput, match="would be put back with"):
+            Registry.create(new, head_file=new / "heads")
+        Registry.create(new).close()
+
+
+def close_to_writers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let no file be made in a folder, as on a disk that is full or read-only."""
+    real = os.open
+
+    def refused(path: str | Path, flags: int, *rest: int, **options: object) -> int:
+        makes = flags & (os.O_CREAT | getattr(os, "O_TMPFILE", 0) & ~os.O_DIRECTORY)
+        if makes and Path(path).absolute().is_relative_to(folder):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return real(path, flags, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refused)
+
 
 class TestAFileThatCannotBeUsed:
+    def test_says_so_where_it_can_be_read_and_not_written(
+        self, kept: Path, disk: Path
+    ) -> None:
+        asked = Request(("person 3",))
+        with Registry.open(kept) as registry:
+            size = size_of(registry)
+            with pytest.MonkeyPatch.context() as patch:
+                close_to_writers(patch, disk)
+                assert "Read-only file system" in registry.status().unsigned
+                registry.requests.accept([asked])
+                with pytest.raises(StoreFailed, match="requests wait: mount its disk"):
+                    registry.requests.apply()
+                assert size_of(registry) == size
+            assert registry.status().unsigned == ""
+            registry.requests.apply()
+            assert stages_of(registry, asked) == ["completed"]
+
+    def test_is_accepted_by_no_entry(self, kept: Path, disk: Path) -> None:
+        """Whoever goes on without the lost head writes it before anything is signed."""
+        put_folder_back(kept)
+        before = (kept / "journal").read_bytes()
+        for backup in (None, kept.with_name("backup")):
+            with pytest.MonkeyPatch.context() as patch:
+                close_to_writers(patch, disk)
+                with pytest.raises(StoreFailed, match="Read-only file system"):
+                    Registry.restore(kept, backup, accept_mark=True)
+            assert (kept / "journal").read_bytes() == before
+        with pytest.raises(NeedsRestore, match="whole folder was put back"):
+            Registry.open(kept)
+
+    def test_of_another_registry_says_what_to_do(
+        self, kept: Path, disk: Path, tmp_path: Path
+    ) -> None:
+        (path,) = disk.iterdir()
+        other = tmp_path / "other head"
+        registry_at(tmp_path / "second").close()
+        Registry.create(tmp_path / "second", head_file=other).close()
+        shutil.copy(other, path)
+        steps: list[Callable[[], object]] = [
+            lambda: Registry.open(kept),
+            lambda: Registry.restore(kept, accept_mark=True),
+        ]
+        for step in steps:
+            with pytest.raises(StoreFailed, match="move the other one away"):
+                step()
+        path.unlink()
+        with Registry.restore(kept, accept_mark=True) as registry:
+            assert head_in(disk).size == size_of(registry)
+
     def test_holds_up_what_would_be_signed(self, kept: Path, disk: Path) -> None:
         """Requests are accepted and wait; once the disk is back they are applied."""
         asked = Request(("person 3",))

@@ -38,6 +38,7 @@ NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 OWNER_ALONE, ANYONE = 0o600, 0o666  # the latter less the umask
 OWNERS_FOLDER = 0o700
 SCRATCH = "expunge-"
+TRIAL = 1 << 12  # bytes written to see whether there is room
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 # A database that waits for its place may have files of its own beside it.
 LEFTOVER = re.compile(
@@ -246,6 +247,17 @@ def _drop_old(path: Path) -> bool:
 def hidden_path(path: Path, ending: str) -> Path:
     """Return the hidden name of a file before it is in its place, or after."""
     return path.with_name(f".{path.name}.{ending}")
+
+
+def try_writing(folder: Path) -> None:
+    """Write a little in a folder and take it back, or raise OSError.
+
+    The file has no name, so that a crash leaves nothing of it.
+    """
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(bytes(TRIAL))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def overwrite(file: IO[bytes]) -> None:

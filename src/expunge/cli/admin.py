@@ -176,7 +176,8 @@ def restore(
         raise InvalidInput("--journal rebuilds the journal, and takes nothing else")
     if backup is None and not (journal or accept_mark):
         raise InvalidInput(
-            "give either the folder of a backup, or --journal to rebuild the journal"
+            "give the folder of a backup, --journal to rebuild the journal, or "
+            "--accept-mark to go on though the head file is lost or has a newer head"
         )
     if journal:
         return _rebuild_journal(registry)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from ..disk import draft_file, hidden_path, sync_folder
+from ..disk import draft_file, hidden_path, sync_folder, try_writing
 from ..exceptions import InvalidInput, LedgerCorrupt, NeedsRestore, StoreFailed
 from ..ledger import Head
 from .storage import ledger_table
@@ -25,6 +25,7 @@ from .storage.tables import read_metadata
 ENDING, DIGITS = ".head", 16
 ACCEPT = "expunge restore --accept-mark"
 READABLE = 0o644  # it is public
+UNREADABLE = (OSError, LookupError, ValueError, TypeError)
 
 
 class HeadFile:
@@ -44,6 +45,43 @@ class HeadFile:
         if self.where.is_dir():
             return self.where / f"{first_key[:DIGITS]}{ENDING}"
         return self.where
+
+    def require_outside(self, folder: Path, first_key: str) -> None:
+        """Refuse a place that would be put back with the registry, and one in use."""
+        if self.where.resolve().is_relative_to(folder.resolve()):
+            raise InvalidInput(
+                f"the head file {self.where} would be put back with the registry's "
+                "folder, in which it is; name a file or a folder on another disk"
+            )
+        path = self.path_for(first_key)
+        try:
+            of, _ = _load(path)
+        except UNREADABLE:
+            if path.is_file() and path.stat().st_size:
+                raise InvalidInput(
+                    f"{path} is a file, but no head file, and would be overwritten; "
+                    "name another file, or a folder of head files"
+                ) from None
+        else:
+            if of != first_key:
+                raise InvalidInput(
+                    f"{path} is the head file of another registry; name another file, "
+                    "or a folder, in which each registry has its own"
+                )
+        self.require_writable(first_key)
+
+    def require_writable(self, first_key: str) -> None:
+        """Refuse a place where no head could be written; nothing is left there."""
+        path = self.path_for(first_key)
+        try:
+            of, _ = _load(path)
+        except UNREADABLE:
+            of = first_key  # it is lost, and another may be written
+        _require_own(path, of, first_key=first_key)
+        try:
+            try_writing(path.parent)
+        except OSError as error:
+            raise _unusable_error(path, error) from None
 
     def require_extended(self, connection: Connection) -> None:
         """Refuse a ledger that does not extend the head that is kept."""
@@ -71,7 +109,7 @@ class HeadFile:
         path = self.path_for(first_key)
         try:
             of, text = _load(path)
-        except (OSError, LookupError, ValueError, TypeError) as error:
+        except UNREADABLE as error:
             raise _unusable_error(path, error) from None
         _require_own(path, of, first_key=first_key)
         return text
@@ -83,11 +121,7 @@ class HeadFile:
         """
         path = self.path_for(first_key)
         if new:
-            try:
-                of, _ = _load(path)
-            except (OSError, LookupError, ValueError, TypeError):
-                of = first_key  # it is lost, and this makes another
-            _require_own(path, of, first_key=first_key)
+            self.require_writable(first_key)
         else:
             self.read(first_key)
         draft = hidden_path(path, "new")
@@ -113,9 +147,10 @@ def _load(path: Path) -> tuple[str, str]:
 def _require_own(path: Path, of: str, *, first_key: str) -> None:
     """Refuse the file of another registry."""
     if of != first_key:
-        raise InvalidInput(
-            f"{path} is the head file of another registry; name another file, or a "
-            "folder, in which each registry has its own (head_file)"
+        raise StoreFailed(
+            f"{path} is the head file of another registry, so nothing is signed and "
+            "accepted requests wait: put this registry's back; if it is lost for good, "
+            f"move the other one away and run {ACCEPT}"
         )
 
 
@@ -124,6 +159,6 @@ def _unusable_error(path: Path, error: Exception) -> StoreFailed:
     why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else ""
     return StoreFailed(
         f"the head file {path} cannot be used ({why or 'it is damaged'}), so nothing "
-        "is signed and requests wait: mount its disk or put it back; if it is lost for "
-        f"good, run {ACCEPT}"
+        "is signed and accepted requests wait: mount its disk or put it back; if it is "
+        f"lost for good, make its folder again and run {ACCEPT}"
     )

@@ -82,9 +82,18 @@ def create_context(paths: Paths, settings: Settings) -> Context:
 def _keep_heads(context: Context, settings: Settings) -> None:
     """Keep the last head in another place from now on."""
     context.settings = replace(context.settings, head_file=settings.head_file)
+    with context.store.read() as connection:
+        first = read_metadata(connection, ledger_table.FIRST_KEY)
+    _require_head_file(context, first)
     with context.hold_lock(WAIT):
         keep_head(context, accept=True)
         write_settings(context.paths, context.settings)
+
+
+def _require_head_file(context: Context, first_key: str) -> None:
+    """Refuse a place for heads that protects from nothing, or is somebody else's."""
+    if context.head_file is not None:
+        context.head_file.require_outside(context.paths.folder, first_key)
 
 
 def _create_new(paths: Paths, settings: Settings) -> Context:
@@ -94,6 +103,7 @@ def _create_new(paths: Paths, settings: Settings) -> Context:
         with translate_errors():
             paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             key = create_first_keys(paths)
+            _require_head_file(context, key.public.raw.hex())
             if settings.url is None and not paths.database.exists():
                 write_new_file(paths.database, b"")  # for its owner alone
         context.checkpoints.create()

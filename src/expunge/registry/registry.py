@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import ArrayLike
 from sqlalchemy import delete, false
 
+from ..disk import try_writing
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import ExpungeError, InvalidInput
 from ..ledger import Entry, Head
@@ -57,14 +57,13 @@ from .storage import ledger_table, people_table, releases_table
 from .storage.engine import translate_errors
 from .storage.people_table import AsideStatus
 from .storage.releases_table import ReleaseStatus
-from .storage.tables import overtaken_error
+from .storage.tables import overtaken_error, read_metadata
 from .worker import recover
 
 if TYPE_CHECKING:
     from .lake import RegistryLake
 
 ENTRIES = 500  # of the ledger, read at once
-TRIAL = 1 << 12  # bytes written to see whether there is room
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,13 +421,16 @@ class Registry:
             )
 
     def _why_unsigned(self) -> str:
-        """Return why the last head cannot be kept; it is looked at, and not written."""
+        """Return why the next head could not be kept; nothing is changed."""
         head_file = self._context.head_file
         if head_file is None:
             return ""
         with self._context.store.read() as connection:
             try:
                 head_file.require_extended(connection)
+                if self._context.store.read_only_file is None:  # or others write it
+                    first = read_metadata(connection, ledger_table.FIRST_KEY)
+                    head_file.require_writable(first)
             except ExpungeError as error:
                 return str(error)
         return ""
@@ -470,16 +472,13 @@ class Registry:
     def try_writing(self) -> None:
         """Write a little where the journal is and take it back, or raise StoreFailed.
 
-        The file has no name, so that a crash leaves nothing of it. SQLite's database is
-        on the same disk, and to wait for its lock would tell how long others work.
+        SQLite's database is on the same disk, and to wait for its lock would tell how
+        long others work.
         """
         store = self._context.store
         store.require_writable()
         with translate_errors():
-            with TemporaryFile(dir=self._context.paths.journal.parent) as file:
-                file.write(bytes(TRIAL))
-                file.flush()
-                os.fsync(file.fileno())
+            try_writing(self._context.paths.journal.parent)
         self.models.names()
         if store.dialect == "postgresql":
             with store.write() as connection:  # a standby refuses even this

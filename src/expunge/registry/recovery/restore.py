@@ -173,10 +173,13 @@ def restore_registry(
             ahead = _read_continuation(copy)
             require_files_there(copy, names=ahead.moved)
             _require_known_head(copy, ahead, head=known.head)
-            if context.head_file is not None and not accept_mark:
+            if context.head_file is not None:
                 with copy.store.read() as connection:
                     first = read_metadata(connection, ledger_table.FIRST_KEY)
-                _require_known_head(copy, ahead, head=context.head_file.read(first))
+                if not accept_mark:
+                    head = context.head_file.read(first)
+                    _require_known_head(copy, ahead, head=head)
+                context.head_file.require_writable(first)  # or nothing is signed
             _require_keys(context, copy, ledger=ahead.ledger)
             files = read_checkpoint_files(backup)
         n_steps = STEPS + len(ahead.changed)
@@ -224,6 +227,8 @@ def accept_ledger(context: Context) -> None:
     with context.hold_lock(WAIT):
         context.log.catch_up()
         with context.store.read() as connection:
+            first = read_metadata(connection, ledger_table.FIRST_KEY)
+            context.head_file.require_writable(first)  # or nothing is signed
             batch = LedgerBatch(ledger_table.read_ledger(connection))
         time = next_entry_time(batch.ledger)
         restored = Restored(
