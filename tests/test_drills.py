@@ -11,7 +11,7 @@ from expunge.exceptions import ExpungeError, NeedsRestore, StoreFailed
 from expunge.ledger import UnusableKey
 from expunge.registry import Registry
 from tests.calling import call
-from tests.registries import lose_database, require_consistent
+from tests.registries import lose_database, registry_at, require_consistent
 
 ONE = "a" * 32
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
@@ -46,14 +46,46 @@ def require_whole(folder: Path) -> None:
         require_consistent(registry)
 
 
-@pytest.mark.parametrize("part", ["database", "keys/sealing"])
+@pytest.mark.parametrize("part", ["database", "keys/sealing", "its end", "its head"])
 def test_the_database_and_the_keys_of_rows(folder: Path, part: str) -> None:
+    keys = folder / "keys" / "sealing"
     if part == "database":
         lose_database(folder)
+    elif part == "keys/sealing":
+        keys.unlink()
     else:
-        (folder / part).unlink()
+        keys.write_bytes(keys.read_bytes()[: 0 if part == "its head" else -32])
     require_refused(folder, NeedsRestore, StoreFailed, UnusableKey)
     assert call("restore", str(folder.with_name("backup")), "--yes").code == 0
+    require_whole(folder)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_keys_of_rows_of_another_registry(
+    folder: Path, tmp_path: Path, is_open: bool
+) -> None:
+    """Its keys have the same numbers: none is destroyed, and nothing is changed."""
+    with registry_at(tmp_path / "other") as other:
+        for person in range(10):
+            other.forget([f"person {person}"])
+    keys = folder / "keys" / "sealing"
+    own, others = keys.read_bytes(), (tmp_path / "other/keys/sealing").read_bytes()
+    if is_open:
+        with Registry.open(folder) as registry:
+            registry.forget(["person 4"])
+            own = keys.read_bytes()
+            keys.write_bytes(others)
+            for _ in range(2):
+                with pytest.raises(StoreFailed, match="of another registry"):
+                    registry.forget(["person 5"])
+    else:
+        keys.write_bytes(others)
+        require_refused(folder, StoreFailed)
+    journal = (folder / "journal").read_bytes()
+    backup = str(folder.with_name("backup"))
+    assert call("restore", backup, "--yes").code == STORE_FAILED
+    assert keys.read_bytes() == others and (folder / "journal").read_bytes() == journal
+    keys.write_bytes(own)
     require_whole(folder)
 
 

@@ -3,6 +3,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -88,11 +89,13 @@ class TestKeystore:
         assert keystore.load(range(FIRST, 20)) == keys and keystore.end() == 9
         assert stat.S_IMODE(keystore.path.stat().st_mode) == 0o600
 
-    @pytest.mark.parametrize("content", [b"", b"{}", bytes(32), bytes(64)])
+    @pytest.mark.parametrize(
+        "content", [b"", b"{}", bytes(32), bytes(64), b"expunge keys 1\n"]
+    )
     def test_a_damaged_file(self, keystore: Keystore, content: bytes) -> None:
         keystore.path.write_bytes(content)
         for act in (keystore.end, keystore.add, lambda: keystore.load([1])):
-            with pytest.raises(StoreFailed, match="damaged"):
+            with pytest.raises(UnusableKey, match="damaged"):
                 act()
         assert keystore.path.read_bytes() == content
 
@@ -110,6 +113,37 @@ class TestKeystore:
 
         monkeypatch.setattr(os, "pread", replace_and_read)
         assert keystore.load(keys) == keys
+
+    def test_of_another_registry_is_refused(self, keystore: Keystore) -> None:
+        keystore.add(3)
+        content = keystore.path.read_bytes()
+        keystore.require_owner("")
+        keystore.require_owner("00" * 32)
+        for owner in ("ab" * 32, "00" * 8 + "01" * 24):
+            with pytest.raises(StoreFailed, match="of another registry"):
+                keystore.require_owner(owner)
+            steps: list[Callable[[], object]] = [
+                keystore.add,
+                lambda: keystore.load([1]),
+                lambda: keystore.shred([1]),
+                lambda: keystore.replace(Keystore(keystore.path)),
+            ]
+            for step in steps:
+                with pytest.raises(StoreFailed, match="of another registry"):
+                    step()
+        assert keystore.path.read_bytes() == content
+
+    def test_of_a_backup_has_its_owner(self, tmp_path: Path) -> None:
+        owner = "ab" * 32
+        backup = Keystore(tmp_path / "backup")
+        backup.create(owner)
+        lost = Keystore(tmp_path / "lost")
+        lost.require_owner(owner)
+        lost.replace(backup)
+        lost.require_owner(owner)
+        assert lost.end() == 1
+        with pytest.raises(StoreFailed, match="of another registry"):
+            lost.require_owner("cd" * 32)
 
     def test_a_part_of_a_key_that_a_full_disk_left(self, keystore: Keystore) -> None:
         keys = keystore.add(2)

@@ -106,7 +106,7 @@ def _create_new(paths: Paths, settings: Settings) -> Context:
             _require_head_file(context, key.public.raw.hex())
             if settings.url is None and not paths.database.exists():
                 write_new_file(paths.database, b"")  # for its owner alone
-        context.checkpoints.create()
+        context.checkpoints.create(key.public.raw.hex())
         require_unused_keys(context)
         create_tables(context.store)
         with context.store.write() as connection:
@@ -166,7 +166,7 @@ def _require_database(paths: Paths, settings: Settings) -> None:
 
 
 def _require_same_registry(context: Context) -> None:
-    """Refuse checkpoints that belong to another registry than the database."""
+    """Refuse checkpoints and keys of another registry than the database's."""
     with context.store.read() as connection:
         owner = read_metadata(connection, ledger_table.FIRST_KEY)
     context.checkpoints.require_owner(owner)

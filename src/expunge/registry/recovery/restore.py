@@ -173,9 +173,11 @@ def restore_registry(
             ahead = _read_continuation(copy)
             require_files_there(copy, names=ahead.moved)
             _require_known_head(copy, ahead, head=known.head)
+            with copy.store.read() as connection:
+                first = read_metadata(connection, ledger_table.FIRST_KEY)
+            for one in (keys, context.keystore):
+                one.require_owner(first)  # or keys of another registry are destroyed
             if context.head_file is not None:
-                with copy.store.read() as connection:
-                    first = read_metadata(connection, ledger_table.FIRST_KEY)
                 if not accept_mark:
                     head = context.head_file.read(first)
                     _require_known_head(copy, ahead, head=head)

@@ -42,19 +42,20 @@ class Checkpoints(Private):
         self.keystore = keystore
         self.owner = ""
 
-    def create(self) -> None:
+    def create(self, owner: str = "") -> None:
         """Make the folder and the file of keys, unless they exist."""
         with translate_errors():
             make_folder(self.folder)
-        self.keystore.create()
+        self.keystore.create(owner)
 
     def require_owner(self, owner: str) -> None:
-        """Refuse the folder of another registry; an owner is its ledger's first key.
+        """Refuse what is another registry's; an owner is its ledger's first key.
 
         A folder without an owner is marked with the next checkpoint.
         """
         self.owner = owner
         self._check_owner()
+        self.keystore.require_owner(owner)
 
     def _check_owner(self) -> bool:
         """Refuse the folder of another registry; return whether it has an owner."""

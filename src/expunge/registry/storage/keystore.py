@@ -24,13 +24,16 @@ destroyed fewer times: the first 32 bytes count that. It is refused. That is as 
 can be told: if the database is put back with it, both look as they did that day, and
 the log of requests shows it; if it is exchanged between the destruction of a key and
 the next commit, the key is destroyed again, for its number is still in ``shred``.
+
+**A file of another registry** is refused: the first 32 bytes say whose it is. Its keys
+have the same numbers, and would be taken for leftovers, and destroyed.
 """
 
 import fcntl
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -48,7 +51,9 @@ from .tables import MADE, SHREDDED, models, read_values, rows, shred, write_late
 KEY_BYTES, NONCE_BYTES = 32, 12
 CHUNK = 1 << 20
 DEAD = bytes(KEY_BYTES)
-FORMAT = b"expunge keys 1\n".ljust(KEY_BYTES - 8)
+FORMAT = b"expunge keys 1\n"
+OWNER_BYTES = 9  # of the first key of the ledger
+COUNT_AT = len(FORMAT) + OWNER_BYTES
 FIRST = 1
 """The number of the first key; before it the file says what it is."""
 SPARSE = 64
@@ -72,11 +77,12 @@ def unseal(sealed: bytes, key: bytes, *, place: str) -> bytes:
     from cryptography.exceptions import InvalidTag
 
     nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+    kind = place.partition(" ")[0].rstrip(",")  # and not whose
     try:
         data: bytes = _aead()(key).decrypt(nonce, rest, place.encode())
     except (InvalidTag, ValueError):
         raise StoreFailed(
-            f"what the store holds as {place} was altered, or has a different key; put "
+            f"what the store holds as {kind} was altered, or has a different key; put "
             "database and keys back from the same backup and run expunge restore"
         ) from None
     return data
@@ -98,15 +104,27 @@ class Keystore(Private):
         Of the file.
     """
 
-    __slots__ = ("path",)
+    __slots__ = ("_owner", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._owner = b""
 
-    def create(self) -> None:
+    def create(self, owner: str = "") -> None:
         """Make the file, with no key in it, unless it exists."""
         if not self.path.exists():
-            read_or_create_secret(self.path, lambda: FORMAT + bytes(8))
+            head = FORMAT + _short(owner) + bytes(8)
+            read_or_create_secret(self.path, lambda: head)
+
+    def require_owner(self, owner: str) -> None:
+        """Refuse the file of another registry, now and later.
+
+        An owner is its ledger's first key. A file that is lost is refused by those who
+        need it.
+        """
+        self._owner = _short(owner)
+        with suppress(UnusableKey):
+            self.end()
 
     def end(self) -> int:
         """Return the number that the next key will have."""
@@ -155,7 +173,7 @@ class Keystore(Private):
             end, count = _end(descriptor), _count(descriptor) + 1
             for first, n in _runs(one for one in numbers if FIRST <= one < end):
                 _write_at(descriptor, bytes(n * KEY_BYTES), start=first * KEY_BYTES)
-            _write_at(descriptor, count.to_bytes(8, "big"), start=len(FORMAT))
+            _write_at(descriptor, count.to_bytes(8, "big"), start=COUNT_AT)
             os.fsync(descriptor)
         return count
 
@@ -192,14 +210,14 @@ class Keystore(Private):
         """
         with backup._open() as descriptor:
             content = os.pread(descriptor, _end(descriptor) * KEY_BYTES, 0)
-            count = _count(descriptor)
+            head, count = content[:COUNT_AT], _count(descriptor)
         try:
             with self._open() as descriptor:
                 end, count = max(end, _end(descriptor)), max(count, _count(descriptor))
         except UnusableKey:
-            pass  # it was lost
+            pass  # it was lost, or damaged
         body = content[KEY_BYTES:].ljust((end - FIRST) * KEY_BYTES, b"\0")
-        replace_file(self.path, FORMAT + count.to_bytes(8, "big") + body)
+        replace_file(self.path, head + count.to_bytes(8, "big") + body)
 
     @contextmanager
     def _open(self, *, change: bool = False) -> Iterator[int]:
@@ -222,16 +240,25 @@ class Keystore(Private):
                 found = os.fstat(descriptor)
                 if find_inode(self.path) != found.st_ino:
                     continue  # it was replaced while we waited
-                if os.name == "posix" and found.st_mode & OTHERS:
+                is_file = stat.S_ISREG(found.st_mode)
+                if is_file and os.name == "posix" and found.st_mode & OTHERS:
                     raise UnusableKey(
                         f"key file {self.path} has mode "
                         f"{stat.S_IMODE(found.st_mode):04o}: others may have read it; "
                         f"run chmod 600 {self.path}, and fit the models again if they "
                         "could"
                     )
-                is_file = stat.S_ISREG(found.st_mode)
-                if not is_file or os.pread(descriptor, len(FORMAT), 0) != FORMAT:
-                    raise StoreFailed(f"{self.path} is damaged; restore it from a copy")
+                head = os.pread(descriptor, KEY_BYTES, 0) if is_file else b""
+                if len(head) < KEY_BYTES or not head.startswith(FORMAT):
+                    raise UnusableKey(
+                        f"key file {self.path} is damaged; put its newest copy back, "
+                        "or run expunge restore BACKUP"
+                    )
+                if self._owner not in (b"", head[len(FORMAT) : COUNT_AT]):
+                    raise StoreFailed(
+                        f"key file {self.path} is of another registry; put the newest "
+                        "copy of this registry's own in its place"
+                    )
                 with translate_errors():
                     yield descriptor
                 return
@@ -285,13 +312,18 @@ def _write_at(descriptor: int, data: bytes, *, start: int) -> None:
         left, start = left[n:], start + n
 
 
+def _short(owner: str) -> bytes:
+    """Return what a file of keys says of its owner."""
+    return bytes.fromhex(owner)[:OWNER_BYTES].ljust(OWNER_BYTES, b"\0")
+
+
 def _end(descriptor: int) -> int:
     # A part of a key, which a full disk left, belongs to nobody.
     return os.fstat(descriptor).st_size // KEY_BYTES
 
 
 def _count(descriptor: int) -> int:
-    return int.from_bytes(os.pread(descriptor, 8, len(FORMAT)), "big")
+    return int.from_bytes(os.pread(descriptor, 8, COUNT_AT), "big")
 
 
 def _split(content: bytes) -> Iterator[bytes]:

@@ -404,7 +404,7 @@ def delete_all_people(connection: Connection, model: str) -> None:
 
 def what_waits(request: str, model: str) -> str:
     """Return what the new rows are sealed as that a request brings."""
-    return f"new rows for {model} of request {request}"
+    return f"rows for {model} of request {request}"
 
 
 def insert_waiting(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
