@@ -100,7 +100,7 @@ def test_an_older_one_is_refused_by_its_day(old: Path) -> None:
     with Registry.open(old) as registry:
         registry.compact_journal(5)
     day = today() + timedelta(days=1)
-    refusal = f"is of {today()}, and .* from before {day} need"
+    refusal = f"last of {today()}, and .* before entry .*, of {day}; take a newer"
     with pytest.raises(InvalidInput, match=refusal):
         Registry.restore(old, old.with_name("older"))
     with Registry.open(old) as registry:
@@ -157,5 +157,5 @@ def test_needs_to_know_how_old_backups_are(old: Path, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="say how many days old"):
             registry.compact_journal()
     with Registry.create(tmp_path / "told", backup_days=30) as registry:
-        with pytest.raises(InvalidInput, match="of backups for 30 days"):
+        with pytest.raises(InvalidInput, match="kept for 30 days"):
             registry.compact_journal(7)

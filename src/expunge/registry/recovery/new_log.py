@@ -75,10 +75,15 @@ def compact_log(context: Context, days: int | None) -> int:
     """
     stated = context.settings.backup_days
     kept = stated if days is None else days
-    if kept is None or kept < (stated or 0):
+    if kept is None:
         raise InvalidInput(
-            f"days={days}, and the registry was told of backups for {stated} days; "
-            "say how many days old the oldest backup is that may be restored"
+            "the registry was not told for how many days backups are kept; say how "
+            "many days old the oldest one is that may be restored (days)"
+        )
+    if kept < (stated or 0):
+        raise InvalidInput(
+            f"days={days}, and receipts state that backups are kept for {stated} days; "
+            "give at least as many"
         )
     log = context.log
     with context.hold_lock(WAIT):

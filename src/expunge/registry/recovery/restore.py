@@ -269,9 +269,10 @@ def _read_continuation(context: Context) -> Continuation:
             first = line.get(SNAPSHOT, {"size": 0})
             if first["size"] > ledger.size:
                 raise InvalidInput(
-                    f"the backup is of {taken}, and the journal no longer has what "
-                    f"backups from before {first['day']} need; take a newer backup: "
-                    "nothing was restored"
+                    f"the backup has {ledger.size} entries of the ledger, the last of "
+                    f"{taken}, and the journal no longer has what came before entry "
+                    f"{first['size']}, of {first['day']}; take a newer backup: nothing "
+                    "was restored"
                 )
             for one in line.get("accepted", ()):
                 accepted.setdefault(one["request"], []).append(one)
