@@ -79,8 +79,11 @@ class ClockStatus:
 
 def read_clock(connection: Connection) -> ClockStatus:
     """Return whether the clock can be believed now, by what a store has recorded."""
+    return _judge(connection, *_read_believed(connection))
+
+
+def _judge(connection: Connection, believed: str, excused: str) -> ClockStatus:
     today, ledger = day_of(now()), ledger_table.read_last_day(connection)
-    believed, excused = _read_believed(connection)
     believed = believed or ledger or today  # it may have never worked
     state: ClockState = "believed"
     if ledger > excused and days_between(today, ledger) > MOST_BACK:
@@ -100,7 +103,10 @@ def _read_believed(connection: Connection) -> tuple[str, str]:
 
 def require_clock(connection: Connection) -> ClockStatus:
     """Return how the clock stands; refuse one that is behind."""
-    status = read_clock(connection)
+    return _refuse_behind(read_clock(connection))
+
+
+def _refuse_behind(status: ClockStatus) -> ClockStatus:
     if status.state == "behind":
         raise ClockBehind(status.warning)
     return status
@@ -112,8 +118,8 @@ def follow_clock(context: Context) -> bool:
     The lock is held. It is written once a day.
     """
     with context.store.read(snapshot=False) as connection:
-        status = require_clock(connection)
         believed, excused = _read_believed(connection)
+        status = _refuse_behind(_judge(connection, believed, excused))
     if not status.is_believed:
         return False
     if believed < status.today:

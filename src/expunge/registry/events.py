@@ -78,10 +78,11 @@ events = Table(
 
 _TELL = "INSERT INTO events (event, subject, data) SELECT :event, "
 _LISTENED = "EXISTS (SELECT 1 FROM endpoints)"
+_ANYBODY = text(f"SELECT {_LISTENED}")
 _TELL_REQUEST = text(f"{_TELL} :subject, '{{}}' WHERE {_LISTENED}")
 _TELL_RELEASE = (
     f"{_TELL} model || '/' || number, :data FROM releases "
-    f"WHERE model = :model AND digest = :digest AND {_LISTENED}"
+    "WHERE model = :model AND digest = :digest"
 )
 _TELL_MADE = text(_TELL_RELEASE)
 # Only a release that left the registry can be recalled.
@@ -106,6 +107,8 @@ def tell_cancelled(connection: Connection, request: str) -> None:
 
 def tell_entries(connection: Connection, entries: Iterable[Entry]) -> None:
     """Tell what new entries of the ledger say of requests and releases."""
+    if not connection.scalar(_ANYBODY):
+        return
     done: list[dict[str, str]] = []
     made: list[dict[str, str]] = []
     recalled: list[dict[str, str]] = []

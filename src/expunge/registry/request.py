@@ -410,7 +410,10 @@ def mark_applied(connection: Connection, answered: Sequence[RequestStatus]) -> N
         for one in answered
     ]
     _move_on(connection, _APPLY, moved=moved)
-    _delete_named(connection, [one.request for one in answered])
+    _delete_tags(connection, [one.request for one in answered])
+    # No other right brings rows.
+    rectified = [one.request for one in answered if one.right == "rectify"]
+    delete_waiting(connection, rectified)
 
 
 def mark_cancelled(connection: Connection, request: str) -> bool:
@@ -420,7 +423,8 @@ def mark_cancelled(connection: Connection, request: str) -> bool:
     """
     if not connection.execute(_CANCEL, {"of": request}).rowcount:
         return False
-    _delete_named(connection, [request])
+    _delete_tags(connection, [request])
+    delete_waiting(connection, [request])
     return True
 
 
@@ -442,12 +446,11 @@ def _move_on(
     write_exactly(connection, statement, rows=rows, n=len(rows), refusal=overtaken)
 
 
-def _delete_named(connection: Connection, ids: Sequence[str]) -> None:
-    """Delete whom requests are about, and the new rows that they bring."""
+def _delete_tags(connection: Connection, ids: Sequence[str]) -> None:
+    """Delete whom requests are about."""
     for chunk in chunks(ids):
         for table in (request_tags, request_near):
             connection.execute(delete(table).where(table.c.request.in_(chunk)))
-    delete_waiting(connection, ids)
 
 
 def mark_partly(connection: Connection, ids: Sequence[str]) -> None:
