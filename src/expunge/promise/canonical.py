@@ -153,13 +153,12 @@ class Document(Spelled):
 
     def to_json(self) -> str:
         """Return the only spelling of this document."""
-        try:
-            return self._text
-        except AttributeError:
-            pass  # spelled now, for the first time
-        stated = [f'"{n}":{spell(getattr(self, n))}' for n in checks_of(type(self))]
-        object.__setattr__(self, "_text", f"{{{','.join(stated)}}}")
-        return self._text
+        text: str = getattr(self, "_text", "")
+        if not text:
+            stated = [f'"{n}":{spell(getattr(self, n))}' for n in checks_of(type(self))]
+            text = f"{{{','.join(stated)}}}"
+            object.__setattr__(self, "_text", text)
+        return text
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

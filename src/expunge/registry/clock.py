@@ -79,10 +79,11 @@ class ClockStatus:
 
 def read_clock(connection: Connection) -> ClockStatus:
     """Return whether the clock can be believed now, by what a store has recorded."""
-    return _judge(connection, *_read_believed(connection))
+    believed, excused = _read_believed(connection)
+    return _judge(connection, believed, excused=excused)
 
 
-def _judge(connection: Connection, believed: str, excused: str) -> ClockStatus:
+def _judge(connection: Connection, believed: str, *, excused: str) -> ClockStatus:
     today, ledger = day_of(now()), ledger_table.read_last_day(connection)
     believed = believed or ledger or today  # it may have never worked
     state: ClockState = "believed"
@@ -119,7 +120,7 @@ def follow_clock(context: Context) -> bool:
     """
     with context.store.read(snapshot=False) as connection:
         believed, excused = _read_believed(connection)
-        status = _refuse_behind(_judge(connection, believed, excused))
+        status = _refuse_behind(_judge(connection, believed, excused=excused))
     if not status.is_believed:
         return False
     if believed < status.today:
