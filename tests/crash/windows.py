@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,9 @@ class _Service:
         """Hand a message to the client."""
         said = json.loads(message.body)
         request = said["data"]["request"]
-        if said["timestamp"] > format_moment(self._time):
+        # As moments: of texts, "03Z" would come after "03.250Z".
+        stated, reached = said["timestamp"], format_moment(self._time)
+        if datetime.fromisoformat(stated) > datetime.fromisoformat(reached):
             self._line.say("told before it may be seen", request)
         self._say("told", request, message.headers["webhook-id"], message.body.decode())
         return Outcome(204)
