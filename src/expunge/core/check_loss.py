@@ -20,7 +20,6 @@ from .losses import Loss
 N_POINTS = 3000
 # Labels to try: a loss takes those that it understands.
 LABELS = (-100.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 7.0, 100.0, 1e4)
-FARTHEST = 30.0  # predictor
 # Between two points of a difference, and how far they may be for a change of curvature.
 GAP, NEAREST_MOVE, FARTHEST_MOVE = 1e-5, 1e-4, 8.0
 # Relative errors of differences, and of what is compared with a stated bound.

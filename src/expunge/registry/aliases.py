@@ -199,11 +199,6 @@ class RegistryAliases(RegistryPart):
             for one in ids
         )
 
-    def subject_kinds(self) -> tuple[str, ...]:
-        """Return the kinds of identifier that models declare for their ids."""
-        with self._context.store.read(snapshot=False) as connection:
-            return releases_table.read_subject_kinds(connection)
-
     def remove(self, identifiers: Iterable[Identifier]) -> int:
         """Delete aliases, from disk too; return how many there were."""
         context = self._context

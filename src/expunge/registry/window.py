@@ -67,6 +67,3 @@ class Window:
         length = self.close - self.start or MINUTE
         late = max(time - self.answer, 0)
         return self.answer + -(-late // length) * length
-
-
-NO_WINDOW = Window(0, 0)

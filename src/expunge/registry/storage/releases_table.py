@@ -277,26 +277,6 @@ def has_certificate(connection: Connection, name: str, *, digest: str) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
-def find_number(
-    connection: Connection, name: str, *, digest: str, left: bool
-) -> int | None:
-    """Return which release of a model has a certificate with this digest, if any.
-
-    With ``left`` it must have left the registry.
-    """
-    query = select(releases.c.number).where(
-        releases.c.model == name, releases.c.digest == digest
-    )
-    if left:
-        query = query.join(
-            shipments,
-            (shipments.c.model == releases.c.model)
-            & (shipments.c.number == releases.c.number),
-        )
-    found = connection.scalar(query.limit(1))
-    return None if found is None else int(found)
-
-
 def read_certificates(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
     """Return certificates as JSON, by their digests."""
     found = {}
