@@ -9,10 +9,10 @@ request has to be looked at next. So nothing searches through finished requests.
 here opens a connection.
 
 A URL can name a person, and a secret is one. Both are sealed under a key of the
-address, made from the file ``keys/outbox``, and deleted once everything is told or
+address, made from the file ``keys/outbox``, and deleted once everything is sent or
 given up. They are in no journal: what a backup does not have is lost with the store.
 
-The id of a delivery follows from what is told to whom: to queue one twice changes
+The id of a delivery follows from its event and receiver: to queue one twice changes
 nothing. Steps between attempts are fixed and follow from nothing but how many there
 were, so when something is sent tells nobody anything about a person.
 """
@@ -113,7 +113,7 @@ class Callback:
     secret
         What the receiver wants to see, such as a bearer token.
     sender
-        Who gave it; it is told of requests of the same sender alone.
+        Who gave it; it gets requests of the same sender alone.
     """
 
     request: str
@@ -137,7 +137,7 @@ class Endpoint:
     url
         What is called.
     events
-        What it is told.
+        The events it gets.
     created
         When it was added, in milliseconds since 1970.
     """
@@ -168,7 +168,7 @@ class Delivery:
     state
         "waiting", "delivered" or "given_up".
     attempts, last
-        How often it was tried, and what the last attempt came to.
+        How often it was tried, and how the last attempt ended.
     since, due
         From when on it may be seen, and when it is tried next, in milliseconds since
         1970.
@@ -221,7 +221,7 @@ class DeliveryPage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attempt came to.
+    """The outcome of an attempt.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def after_attempt(delivery: Delivery, outcome: Outcome, *, now: int) -> Delivery
     delivery
         As it was before.
     outcome
-        What the attempt came to.
+        How the attempt ended.
     now
         When that was.
     """
@@ -280,7 +280,7 @@ class WatchedCallback:
     id, form, host
         Its name, how a message to it looks, and whom it goes to.
     told
-        The state that it was told last; empty at first.
+        The state that it got last; empty at first.
     status
         How far its request is.
     """
@@ -399,7 +399,7 @@ class RegistryDeliveries(RegistryPart):
         """Write addresses to disk, before their requests are accepted.
 
         Those of a request that was accepted already are left out: they came with it,
-        or somebody who only knows its id wants to listen. Nobody is told of a request
+        or somebody who only knows its id wants to listen. Nobody hears of a request
         of another sender. Those of a request that is not accepted within a day are
         deleted.
         """
@@ -549,9 +549,9 @@ class RegistryDeliveries(RegistryPart):
         pending
             What was found to be told.
         messages
-            What is told about it.
+            What is sent about it.
         looks
-            For each callback, the state it is told and when to look next; None: no more
+            For each callback, the state it gets and when to look next; None: no more
             comes. Then a message of the state before that waits is dropped: the last
             state says more.
         """
@@ -634,7 +634,7 @@ class RegistryDeliveries(RegistryPart):
         return claimed
 
     def note(self, outcomes: Mapping[str, Outcome], *, now: int) -> None:
-        """Write down what attempts came to, by the ids of their deliveries."""
+        """Record the outcomes of attempts, by the ids of their deliveries."""
         with self._context.store.write() as connection:
             found = _find_deliveries(connection, list(outcomes))
             tried = [

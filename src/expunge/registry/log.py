@@ -13,7 +13,7 @@ purpose: they may be destroyed with the last backup that still holds the people.
 
 The lock is held until the commit, so the database lacks at most the last line. One row
 of the database, in the table ``log``, says how far it is: the number of the log, the
-position in it, the SHA-256 of all bytes before, and the turn. Whoever writes moves that
+position in it, the SHA-256 of all bytes before, and the turn. A writer moves that
 row from where it was seen, or writes nothing at all:
 
 - the *position* moves with every line: two processes never write after the same line;
@@ -30,7 +30,7 @@ A log that lost its end would bring people back unnoticed. Beside the row, a sma
 file in the folder says how long it was; a log that is shorter than either, or differs
 before, is refused. Nothing is ever cut but a line at the end that a crash tore.
 
-A damaged log, or a long one, can be begun anew (``replace``). The new one is the next
+A damaged log, or a long one, can be replaced (``replace``). The new one is the next
 by number, which its first line says; it waits beside the old one as a draft until the
 database has its row, and takes its place then.
 """
@@ -64,7 +64,7 @@ from .storage.tables import overtaken_error
 
 STATEMENT, BEGINS, SNAPSHOT, TURN = "entries", "begins", "snapshot", "turn"
 WORD_BYTES = 8  # of the random word that tells two logs of one number apart
-FIRST_BYTES = 256  # more than the first line of a log that was begun anew has
+FIRST_BYTES = 256  # more than the first line of a log that replaced another has
 PIECE = 1 << 20
 
 Content: TypeAlias = dict[str, Any]
@@ -78,7 +78,7 @@ Apply: TypeAlias = Callable[[Connection, Content], None]
 class Mark(NamedTuple):
     """A position in a log, and the SHA-256 of all bytes before it.
 
-    ``number`` says which log, of those that were begun anew: only marks of one log can
+    ``number`` says which log, of those that replaced others: only marks of one log can
     be compared by their positions.
     """
 
@@ -359,7 +359,7 @@ class Log(Private):
     ) -> _Seen:
         """Return where the log ends, of which the database lacks more than a line.
 
-        Refuses requests that are among what it lacks, and a log that was begun anew.
+        Refuses requests that are among what it lacks, and a log that was replaced.
         """
         lines, seen = self._missing(descriptor, before, restoring=True)
         self._require_number(before.mark, seen.number)
@@ -558,7 +558,7 @@ class Log(Private):
             raise self._damaged_error(f"is missing, and held {last.end} bytes")
 
     def _require_number(self, known: Mark, number: int) -> None:
-        """Refuse a database that does not know that the log was begun anew."""
+        """Refuse a database that does not know that the log was replaced."""
         if known.number < number:
             raise NeedsRestore(
                 f"the journal {self.path} was rebuilt and the database does not know "
@@ -584,7 +584,7 @@ class Log(Private):
             "run expunge restore --journal to write it from the database"
         )
 
-    # Beginning anew.
+    # Replacing.
 
     @property
     def draft(self) -> Path:

@@ -13,8 +13,8 @@ process may make at any moment. The request moves on only from "accepted", so of
 worker that applies it and a process that cancels it one comes first, and the other
 finds that it moved. A worker then starts its batch again without the request; a process
 that comes too late says so. The log has the line before the store has the commit. What
-a crash left in the log alone is carried out by whoever writes next, unless the request
-was applied by then. Who asks again is told that it is cancelled, as after any answer
+a crash left in the log alone is carried out by the next writer, unless the request
+was applied by then. Who asks again hears that it is cancelled, as after any answer
 that was lost. The tags and new rows that the request names are deleted with it. SQLite
 keeps their bytes in its log until something is erased next, and the journal keeps the
 tags, as of every request. The keys of new rows are destroyed, so no copy of them can be

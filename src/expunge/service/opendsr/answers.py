@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers: how far a request is, as the senders of OpenDSR requests are told.
+"""Answers: how far a request is, as the senders of OpenDSR requests see it.
 
 Answers are canonical JSON (RFC 8785): who removes a member and spells the rest again
 gets the bytes that were signed without it. A moment in an answer is that of a window,
@@ -10,7 +10,7 @@ Such a request is completed with no results, and what there is to say beyond sta
 under the processor's own domain among the extensions, once it is completed and not
 before.
 
-A controller is told each state: signed, with every field. fides is told the end alone,
+A controller gets each state: signed, with every field. fides gets the end alone,
 since it takes any call to mean that the work is done.
 """
 
@@ -83,7 +83,7 @@ def make_composers(
     def compose_signed(
         delivery: Delivery, shown: ShownRequest, *, edition: Edition
     ) -> Message:
-        # By now the request may be further, which is told by a delivery of its own.
+        # By now the request may be further, which has a delivery of its own.
         told = replace(shown, state=cast(State, delivery.event))
         answer = describe_status(told, registry, processor=processor, address=address)
         body = encode({**answer, "status_callback_url": delivery.url})

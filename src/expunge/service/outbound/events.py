@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events: what changed becomes messages, each at the moment when it may be seen.
 
-A callback is told of each state that its request is shown in: in progress when the
-window closes, completed at the answer, cancelled at once. Webhooks are told of answers
+A callback gets each state that its request is shown in: in progress when the
+window closes, completed at the answer, cancelled at once. Webhooks hear of answers
 and releases at the moment of answers too. So when a message is sent follows from the
 windows alone, and not from how long an answer took.
 
@@ -37,7 +37,7 @@ from .sending import Message
 PREFIX = "whsec_"
 LAST: tuple[State, ...] = ("completed", "cancelled")
 ENDS_ALONE = ("fides",)
-"""Forms whose receivers take any message to mean that the request came to its end."""
+"""Forms whose receivers take any message to mean that the request has ended."""
 SAID = ("request", "right", "regime", "submitted", "deadline")
 """What a webhook says of a request, beside when it came and was answered."""
 NEVER = 1 << 62  # a moment by which everything is shown
@@ -48,7 +48,7 @@ def plan_messages(
 ) -> tuple[list[Delivery], dict[str, tuple[str, int | None]]]:
     """Return the messages that tell what changed.
 
-    With them for each callback the state it is told, and when to look again; None: no
+    With them for each callback the state it gets, and when to look again; None: no
     more comes.
     """
     messages, looks = [], {}
@@ -78,7 +78,7 @@ def plan_messages(
 def _plan_callback(
     one: WatchedCallback, *, now: int
 ) -> tuple[Delivery | None, tuple[str, int | None]]:
-    """Return what a callback is told, if anything, and when to look again."""
+    """Return what a callback gets, if anything, and when to look again."""
     shown = show_at(one.status, now)
     window, state = shown.window, shown.state
     if state == "pending":
