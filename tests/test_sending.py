@@ -3,6 +3,7 @@
 
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -322,6 +323,17 @@ def test_what_is_no_http_is_no_answer(said: bytes, failure: str) -> None:
     with serving(behave) as port:
         outcome = post_to(port, 5)
         assert outcome.failure == failure
+
+
+def reset(caller: socket.socket) -> None:
+    """Hang up so hard that the other side's next call fails."""
+    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_who_hangs_up_on_a_request_was_reached() -> None:
+    with serving(reset) as port:
+        outcome = post_to(port, 5)
+        assert outcome.failure == sending.NO_ANSWER
 
 
 def test_no_tls_is_told_from_no_trust() -> None:

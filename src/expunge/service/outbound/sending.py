@@ -217,8 +217,12 @@ def _exchange(
         "User-Agent": AGENT,
         "Connection": "close",
     }
-    connection.request("POST", address.target, message.body, headers)
-    with closing(connection.getresponse()) as answer:
+    try:
+        connection.request("POST", address.target, message.body, headers)
+        response = connection.getresponse()
+    except ConnectionError as error:  # it was reached, and hung up
+        raise _Failed(NO_ANSWER) from error
+    with closing(response) as answer:
         with suppress(OSError, HTTPException):
             answer.read(MOST_READ)  # so that a receiver who still writes is not cut off
         return Outcome(answer.status, wait=_read_wait(answer))
