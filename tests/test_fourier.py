@@ -156,7 +156,7 @@ def test_certificate_names_the_map_and_its_parameters() -> None:
 def test_registry(tmp_path: Path, keep: Any) -> None:
     X, y, people = problem()
     with Registry.create(tmp_path / "registry") as registry:
-        ours = model(budget=Budget(sigma=0.5), keep_data=keep)
+        ours = model(budget=Budget(sigma=0.01), keep_data=keep)
         registry.fit("model", ours, X, y, subjects=people)
         registry.forget(["person 7"])
     with Registry.open(tmp_path / "registry") as registry:

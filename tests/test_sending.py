@@ -326,7 +326,8 @@ def test_what_is_no_http_is_no_answer(said: bytes, failure: str) -> None:
 
 
 def reset(caller: socket.socket) -> None:
-    """Hang up so hard that the other side's next call fails."""
+    """Hang up on a request, so hard that the other side's next call fails."""
+    caller.recv(1)
     caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
