@@ -31,7 +31,7 @@ IDS = [f"{i:032x}" for i in range(N)]
 SOME = slice(0, N, N // CHUNK)
 # For each person, in steps of SQLite's machine or in lines that PostgreSQL looks at.
 # Each look-up by an index costs SQLite about 15.
-MOST = {"sqlite": 140.0, "postgresql": 8.0}
+MOST = {"sqlite": 200.0, "postgresql": 8.0}
 MODEL = {"name": "m", "created": 0, "number": 1, "key": 0}
 
 
@@ -45,8 +45,10 @@ def taken_in(store: Store, path: Path) -> None:
         people_table.insert_people(
             connection, keystore, model="m", fit=1, people=people
         )
+        near = {tag: f"near {tag}" for tag in TAGS}
+        people_table.write_near(connection, near)
         lines = [
-            to_line(status_of(one), [tag], near=[])
+            to_line(status_of(one), [tag], near=[near[tag]])
             for one, tag in zip(IDS, TAGS, strict=True)
         ]
         insert_requests(connection, lines)

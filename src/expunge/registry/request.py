@@ -26,6 +26,7 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    func,
     insert,
     select,
     update,
@@ -237,7 +238,7 @@ def insert_requests(connection: Connection, lines: Sequence[Mapping[str, Any]]) 
         for some in chunks(pairs):
             connection.execute(insert(table), some)
     if len(named[request_tags]) > CHUNK:
-        analyse(connection, "request_tags (request)")
+        analyse(connection, "request_tags (request)", "request_near (request)")
 
 
 # Looking up.
@@ -350,17 +351,22 @@ def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
 
 
 _NOT_NAMED = subjects.c.tag.not_in(
-    select(request_tags.c.tag).where(request_tags.c.request == requests.c.request)
+    select(request_tags.c.tag)
+    .where(request_tags.c.request == requests.c.request)
+    .correlate(requests)
 )
+_OTHERS = select(func.count()).select_from(subjects).where(_NOT_NAMED)
 # Somebody is held whose id, or an alias, has the same loosest form, and the request
-# names another.
+# names another. Counted, for PostgreSQL has no statistics of tags: where one match is
+# enough, it expects one soon and reads the whole table.
 IS_NEAR_MISS = exists().where(
     request_near.c.request == requests.c.request,
-    exists().where(subjects.c.near == request_near.c.tag, _NOT_NAMED)
-    | exists().where(
-        aliases.c.near == request_near.c.tag,
-        subjects.c.tag == aliases.c.person,
-        _NOT_NAMED,
+    (_OTHERS.where(subjects.c.near == request_near.c.tag).scalar_subquery() > 0)
+    | (
+        _OTHERS.join(aliases, subjects.c.tag == aliases.c.person)
+        .where(aliases.c.near == request_near.c.tag)
+        .scalar_subquery()
+        > 0
     ),
 )
 
