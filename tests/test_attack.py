@@ -14,7 +14,7 @@ from tests.attack.arithmetic import mean_and_deviation
 from tests.attack.engines import NEEDS, available
 from tests.attack.judge import Checker, Tally
 from tests.attack.losses import Loss
-from tests.attack.mutants import MUTANTS, caught
+from tests.attack.mutants import MUTANTS, caught, stale
 from tests.attack.oracle import (
     LONG,
     Aim,
@@ -232,6 +232,15 @@ class TestMachine:
 
 @pytest.mark.slow
 class TestMutants:
+    def test_can_be_put_in(self) -> None:
+        names = [
+            name
+            for name, mutant in MUTANTS.items()
+            if all(kind in KINDS and available(kind) for kind in mutant.kinds)
+        ]
+        assert len(names) > 80
+        assert apart(stale, names) == []
+
     @pytest.mark.parametrize("name", QUICK)
     def test_are_caught(self, name: str) -> None:
         assert name in MUTANTS

@@ -5,6 +5,7 @@ Each is a mistake that somebody could make, put in by replacing a function in a 
 of its own. An adversary that does not find it would not find the mistake either.
 """
 
+import os
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ from . import preprocessing_mutants as preprocessing
 from . import registry_mutants as registries
 from . import wide_mutants as wide
 from .judge import Tally
-from .replacing import put
+from .replacing import put, put_everywhere
 from .running import attack_of, case
 
 PATIENCE = 300.0  # seconds until a mutant counts as not caught
@@ -81,11 +82,7 @@ def hunt(names: Sequence[str], seed: int, processes: int = 2) -> int:
 
 def caught(name: str, seed: int, patience: float = PATIENCE) -> Catch:
     """Put a mutant in and attack until it shows; for a process of its own."""
-    mutant = MUTANTS[name]
-    draws.EXTREMES = mutant.extremes
-    for kind in mutant.kinds:
-        attack_of(kind)  # so that what it imports is there to be replaced
-    mutant.put_in()
+    mutant = arm(name)
     tally, begun, number, said = Tally(), time.monotonic(), 0, ""
     while not said and time.monotonic() - begun < patience:
         case(mutant.kinds[number % len(mutant.kinds)], seed, number, tally)
@@ -93,6 +90,33 @@ def caught(name: str, seed: int, patience: float = PATIENCE) -> Catch:
         # A raw error is a fault, but none of a promise.
         said = next((each for each in tally.violations if ": raw " not in each), "")
     return Catch(name, tally.checks, time.monotonic() - begun, said)
+
+
+def arm(name: str) -> Mutant:
+    """Put a mutant into this process."""
+    mutant = MUTANTS[name]
+    draws.EXTREMES = mutant.extremes
+    for kind in mutant.kinds:
+        attack_of(kind)  # so that what it imports is there to be replaced
+    mutant.put_in()
+    return mutant
+
+
+def stale(names: Sequence[str]) -> list[str]:
+    """Return the mutants that replace what is no longer there."""
+    found = []
+    for name in names:
+        if child := os.fork():
+            if os.waitpid(child, 0)[1]:
+                found.append(name)
+            continue
+        status = 1
+        try:
+            arm(name)
+            status = 0
+        finally:
+            os._exit(status)
+    return found
 
 
 def _scaled(place: str, name: str, factor: float) -> Callable[[], None]:
@@ -341,29 +365,32 @@ def tell_milliseconds() -> None:
     # The annotations are the rules, until a document is read for the first time.
     for kind in (entries.Entry, *entries.KINDS.values(), entries.Head):
         stated = vars(kind)["__annotations__"]
-        for name in {"day", "accepted", "deadline", "taken"} & stated.keys():
+        for name in [name for name, rule in stated.items() if rule == entries.Day]:
             stated[name] = str
-    for place in ("context", "keys", "requests", "completion"):
-        put(f"registry.{place}", "day_of", _to_the_millisecond)
-    put("registry.context", "midnight", lambda day: 0)
-    put("registry.clock", "days_between", lambda first, last: 0)
-    for place in ("context", "requests", "worker"):
-        put(f"registry.{place}", "today", lambda: datetime.now(UTC).date())
+    put_everywhere("registry", "day_of", _to_the_millisecond)
+    put_everywhere("registry", "midnight", _from_the_millisecond)
+    put_everywhere("registry", "days_between", lambda first, last: 0)
+    put_everywhere("registry", "today", lambda: datetime.now(UTC).date())
 
 
 def _to_the_millisecond(time: int) -> str:
     return datetime.fromtimestamp(time / 1e3, UTC).isoformat()
 
 
+def _from_the_millisecond(time: str) -> int:
+    read = datetime.fromisoformat(time)
+    return int(read.replace(tzinfo=UTC).timestamp() * 1e3)
+
+
 def trust_every_key() -> None:
-    """Let every key of a ledger sign for all of it."""
+    """Let a key that was replaced sign for what came after it."""
+    real = import_module("expunge.ledger.ledger").KeyHistory
 
-    def check_signatures(receipt: Any, keys: Any) -> str:
-        known = {key.id: key for _, key in keys.keys}
-        return "" if receipt.signed_by(known[receipt.key]) else "not signed"
+    class Trusting(real):  # type: ignore[misc, valid-type]
+        def at(self, size: int) -> Any:
+            return self.keys[0][1]
 
-    put("ledger.receipts", "_check_signatures", check_signatures)
-    put("ledger.receipts", "_list_signers", lambda receipt, keys: [])
+    put("ledger.receipts", "KeyHistory", Trusting)
 
 
 def take_ids_as_they_come() -> None:
@@ -399,7 +426,13 @@ def count_people_again() -> None:
 
 def count_each_fit_alone() -> None:
     """Say of no fit that there may be other releases under its budget."""
+
+    class Forgetting(dict[Any, Any]):
+        def setdefault(self, key: Any, default: Any = None) -> Any:
+            return default
+
     put("private_model.snapshot", "note_use", lambda budget: False)
+    put("private_model.snapshot", "_FITTED", Forgetting())
 
 
 def count_each_copy_alone() -> None:

@@ -149,10 +149,18 @@ def run(
                 return schedule.tallies
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                schedule.take(running.pop(future), *future.result())
+                kind, (tally, seconds) = running.pop(future), future.result()
+                schedule.take(kind, tally, seconds)
+                for violation in tally.violations[:SHOWN]:  # now: a later case may hang
+                    print(violation, file=sys.stderr, flush=True)
             if time.monotonic() - told > TELL:
                 told = time.monotonic()
-                print(summary(schedule.tallies), file=sys.stderr, flush=True)
+                busy = ", ".join(sorted(set(running.values())))
+                print(
+                    f"{summary(schedule.tallies)}; at work: {busy}",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
 
 def summary(tallies: Mapping[str, Tally]) -> str:
