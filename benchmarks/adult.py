@@ -123,6 +123,6 @@ def mean_accuracy(model: LogisticRegression, test: Dataset) -> float:
     assert private.budget is not None
     rng, theta = np.random.default_rng(2), private.answer.draft.theta
     X = np.column_stack([test.X, np.ones(len(test))])
-    noise = private.budget.sigma * rng.standard_normal((DRAWS, theta.size))
+    noise = private.budget.deviation * rng.standard_normal((DRAWS, theta.size))
     signs = np.where(X @ (theta + noise).T > 0.0, 1.0, -1.0)
     return float(np.mean(signs == test.y[:, None]))

@@ -72,7 +72,7 @@ def budget_for(radius: float) -> Budget:
 
 def make_seeded_noise(budget: Budget, seed: int, share: float = 1.0) -> Noise:
     """Return the budget's noise, or a share of it."""
-    return SeededNoise(share * budget.sigma, budget.grid, seed)
+    return SeededNoise(share * budget.deviation, budget.grid, seed)
 
 
 class PrintedNoise:

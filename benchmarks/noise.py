@@ -27,8 +27,8 @@ TARGET = 2.0  # milliseconds
 
 def secure() -> SecureNoise:
     """Return a source of noise with nothing drawn yet."""
-    budget = Budget()
-    return SecureNoise(budget.sigma, budget.grid)
+    budget = Budget(sigma=0.1)
+    return SecureNoise(budget.deviation, budget.grid)
 
 
 def warm() -> list[float]:

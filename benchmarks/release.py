@@ -50,7 +50,7 @@ def noised_accuracy(model: PrivateModel, test: Rows) -> float:
     budget, theta = model.budget, model.answer.draft.theta
     assert budget is not None
     centre = round_to_grid(theta, budget.grid)
-    noises = (SeededNoise(budget.sigma, budget.grid, seed) for seed in range(DRAWS))
+    noises = (SeededNoise(budget.deviation, budget.grid, seed) for seed in range(DRAWS))
     return float(
         np.mean([accuracy(centre + noise.draw(theta.size), test) for noise in noises])
     )
@@ -72,7 +72,7 @@ def answer_requests(
     """Remove the rows in this order, releasing after each, and verify every paper."""
     budget = model.budget
     assert budget is not None
-    noise, decisions = SeededNoise(budget.sigma, budget.grid, 0), Counter[str]()
+    noise, decisions = SeededNoise(budget.deviation, budget.grid, 0), Counter[str]()
     model, _, _ = model.release(noise)
     n_certified, begin_clock = 0, perf_counter()
     for done, row in enumerate(order.tolist()):

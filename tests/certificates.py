@@ -89,15 +89,15 @@ def certificate(
     )
 
 
-EACH = certificate(Budget(), "secure")
-JOINT = certificate(Budget(epsilon=0.5, releases=12, row_norm=1.0), "secure")
-SEEDED = certificate(Budget(allow_seeded=True), "seeded")
-UNPROTECTED = certificate(Budget(tau=1e-4), "seeded")
+EACH = certificate(Budget(sigma=0.1), "secure")
+JOINT = certificate(Budget(epsilon=0.5, sigma=0.1, releases=12, row_norm=1.0), "secure")
+SEEDED = certificate(Budget(sigma=0.1, allow_seeded=True), "seeded")
+UNPROTECTED = certificate(Budget(sigma=0.1, tau=1e-4), "seeded")
 BARE = certificate()
 EXACT = BARE.replace(  # nothing makes one yet
     status="exact",
     assumptions=EXACT_ASSUMPTIONS,
     not_covered=(*NOT_COVERED, PREPROCESSING, CARRIES_NO_NOISE),
 )
-CHOSEN = certificate(Budget(), "secure", [TunedRemovably(certified=True)])
+CHOSEN = certificate(Budget(sigma=0.1), "secure", [TunedRemovably(certified=True)])
 ALL = (EACH, JOINT, SEEDED, UNPROTECTED, BARE, CHOSEN, EXACT)

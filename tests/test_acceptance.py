@@ -57,7 +57,7 @@ def near_the_limit(estimator: Any, X: Any, y: Any) -> Iterator[Any]:
     """Yield estimators whose tau is hardly more than a fit can show of itself."""
     free = clone(estimator).set_params(budget=WIDE_OPEN, random_state=0)
     radius = free.fit(X, y).record_.radius
-    share = WIDE_OPEN.solver_error(1) / WIDE_OPEN.sigma
+    share = WIDE_OPEN.solver_error(1) / WIDE_OPEN.deviation
     for factor in (1.01, 1.1, 1.5, 2.5):
         budget = replace(WIDE_OPEN, sigma=radius * factor / share)
         yield clone(free).set_params(budget=budget)

@@ -335,10 +335,9 @@ def test_what_is_not_given_comes_from_the_estimator() -> None:
     assert model.budget is own and not hasattr(model, "coef_")
 
 
-def test_delta_is_well_below_one_in_all_people() -> None:
-    for n_people, delta in ((60, 1e-5), (9_999, 1e-5), (10_001, 1e-6), (10**7, 1e-8)):
-        template = make_template(MODELS["logistic"], {}, n_people=n_people)
-        assert template.delta == delta
+def test_what_nobody_states_is_the_default() -> None:
+    template = make_template(MODELS["logistic"], {})
+    assert template == Budget()
 
 
 def test_the_guess_is_that_of_the_gaussian() -> None:

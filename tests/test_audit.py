@@ -136,7 +136,7 @@ class Uneven:
     source: Literal["seeded"] = "seeded"
 
     def __init__(self, factor: float, after: int) -> None:
-        self._noise = SeededNoise(BUDGET.sigma, BUDGET.grid, 3)
+        self._noise = SeededNoise(BUDGET.deviation, BUDGET.grid, 3)
         self._factor, self._left = factor, after
 
     def draw(self, n_parameters: int) -> Vector:
@@ -155,7 +155,7 @@ def test_noise_of_unequal_size_is_caught_with_equal_models() -> None:
 def test_an_honest_build_at_its_limit_fails_rarely() -> None:
     # Exactly at the radius budget: the probability of failing is at most 1 %.
     pair = ModelPair(np.array([BUDGET.radius_budget(1)]), np.zeros(1))
-    noise = SeededNoise(BUDGET.sigma, BUDGET.grid, 11)
+    noise = SeededNoise(BUDGET.deviation, BUDGET.grid, 11)
     options = AuditOptions(BUDGET, noise, n_draws=2_000)
     reports = [examine(pair, options) for _ in range(500)]
     assert sum(not report.passes for report in reports) <= 5
@@ -170,16 +170,16 @@ def test_audit_draws_the_releases_that_the_library_draws() -> None:
     case = Case(LOGISTIC, rows, gone, Jackknife())
     custody = PrivateModel.fit(LOGISTIC, rows, mechanism=Jackknife(), budget=BUDGET)
     custody = custody.forget(rows.take(gone), remaining=rows.without(gone))
-    one = SeededNoise(BUDGET.sigma, BUDGET.grid, 5)
+    one = SeededNoise(BUDGET.deviation, BUDGET.grid, 5)
     theirs = [custody.release(one)[1].theta for _ in range(120)]
     options = AuditOptions(BUDGET, None, n_draws=120)
-    other = SeededNoise(BUDGET.sigma, BUDGET.grid, 5)
+    other = SeededNoise(BUDGET.deviation, BUDGET.grid, 5)
     ours = list(draw_releases(fit_models(case, BUDGET).removed, options, noise=other))
     assert np.array_equal(np.concatenate(ours), np.array(theirs))
 
 
 def test_blocks_of_releases_are_all_made() -> None:
-    noise = SeededNoise(BUDGET.sigma, BUDGET.grid, 0)
+    noise = SeededNoise(BUDGET.deviation, BUDGET.grid, 0)
     size, n = BLOCK // 64, 150
     options = AuditOptions(BUDGET, n_draws=n)
     blocks = draw_releases(np.zeros(size), options, noise=noise)
@@ -200,7 +200,7 @@ def test_joint_releases_are_held_to_their_share() -> None:
     joint = replace(BUDGET, releases=16)
     distance = 0.9 * BUDGET.radius_budget(1)  # within the budget of one release
     pair = ModelPair(np.array([distance]), np.zeros(1))
-    noise = SeededNoise(BUDGET.sigma, BUDGET.grid, 7)
+    noise = SeededNoise(BUDGET.deviation, BUDGET.grid, 7)
     assert examine(pair, AuditOptions(BUDGET, noise)).passes
     report = examine(pair, AuditOptions(joint, noise))
     assert not report.passes
@@ -291,7 +291,7 @@ def stranger() -> tuple[Case, CaseModels, Budget]:
 def test_membership_shows_before_the_removal_and_not_after() -> None:
     case, made, budget = stranger()
     person = case.rows.take(case.removed)
-    options = AuditOptions(budget, SeededNoise(budget.sigma, budget.grid, 1))
+    options = AuditOptions(budget, SeededNoise(budget.deviation, budget.grid, 1))
     before = attack_membership(
         made.presence, case.objective, person=person, options=options
     )

@@ -14,14 +14,44 @@ from scipy.stats import norm
 
 from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
-from expunge.promise.budget import GRID_BITS, GRID_TOLL, Budget, delta_of, mu_of
+from expunge.promise.budget import (
+    GRID_BITS,
+    GRID_TOLL,
+    SIGMA_WITH_ROWS,
+    SIGMA_WITHOUT_ROWS,
+    Budget,
+    delta_of,
+    mu_of,
+)
 
 SIGMAS = st.floats(1e-200, 1e200)
 
 
 def test_defaults_are_those_of_the_documents() -> None:
-    assert Budget() == Budget(1.0, 1e-5, 0.1, None, None, False, None)
+    assert Budget() == Budget(1.0, 1e-5, None, None, None, False, None)
     assert Budget().gdp == mu_of(1.0, 1e-5)
+    assert (SIGMA_WITH_ROWS, SIGMA_WITHOUT_ROWS) == (1e-3, 0.1)
+
+
+def test_a_fit_fixes_the_sigma_that_nobody_named() -> None:
+    budget = Budget(epsilon=2.0, releases=3)
+    assert budget.at_fit(rows_kept=True) == replace(budget, sigma=1e-3)
+    assert budget.at_fit(rows_kept=False) == replace(budget, sigma=0.1)
+    named = Budget(sigma=0.3)
+    assert named.at_fit(rows_kept=True) is named.at_fit(rows_kept=False) is named
+
+
+def test_without_a_sigma_there_is_no_figure() -> None:
+    unfixed = r"sigma=None .* give a number"
+    with pytest.raises(InvalidInput, match=unfixed):
+        _ = Budget().grid
+    with pytest.raises(InvalidInput, match=unfixed):
+        Budget().solver_error(3)
+
+
+def test_answers_under_small_noise_always_look() -> None:
+    assert Budget(sigma=1e-3).always_looks and Budget(sigma=1e-9).always_looks
+    assert not Budget(sigma=1.1e-3).always_looks
 
 
 def test_joint_releases_share_the_promise() -> None:
@@ -48,20 +78,20 @@ def test_radius_budget_is_its_formula(sigma: float, d: int, releases: int) -> No
 
 
 def test_reference_radius() -> None:
-    assert Budget().radius_budget(784) == pytest.approx(0.1 / 3.7306, rel=1e-5)
+    assert Budget(sigma=0.1).radius_budget(784) == pytest.approx(0.1 / 3.7306, rel=1e-5)
 
 
 def test_solver_error_is_tau_or_one_per_cent() -> None:
-    budget = Budget()
+    budget = Budget(sigma=0.1)
     assert budget.solver_error(784) == pytest.approx(
         0.01 * budget.radius_budget(784), rel=1e-12
     )
-    assert Budget(tau=1e-6).solver_error(784) == 1e-6
+    assert Budget(sigma=0.1, tau=1e-6).solver_error(784) == 1e-6
 
 
 def test_tau_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"tau=0\.03 .* lower tau or raise sigma"):
-        Budget(tau=0.03).solver_error(784)
+        Budget(sigma=0.1, tau=0.03).solver_error(784)
 
 
 def test_grid_that_eats_the_promise_is_refused_whatever_sigma() -> None:
@@ -80,7 +110,7 @@ def test_model_without_parameters_is_refused() -> None:
 WRONG: list[tuple[str, Any]] = [
     *(("epsilon", value) for value in (-1.0, inf, nan, "1", True, None)),
     *(("delta", value) for value in (0.0, 1.0, -1e-5, nan, None)),
-    *(("sigma", value) for value in (0.0, -0.1, inf, nan, 1e-300, 1e300, None)),
+    *(("sigma", value) for value in (0.0, -0.1, inf, nan, 1e-300, 1e300)),
     *(("tau", value) for value in (0.0, -1e-3, inf, nan, "tight")),
     *(("releases", value) for value in (0, -3, 2.5, True, "ten")),
     *(("row_norm", value) for value in (0.0, -1.0, inf, nan)),
@@ -105,8 +135,9 @@ def test_budget_is_a_value_of_plain_numbers() -> None:
     kinds = {type(budget.epsilon), type(budget.sigma), type(budget.tau)}
     assert kinds == {float}
     assert type(budget.releases) is int
-    assert budget == Budget(tau=1.0, releases=3)
-    assert hash(budget) == hash(Budget(tau=1.0, releases=3))
+    same = Budget(sigma=0.1, tau=1.0, releases=3)
+    assert budget == same
+    assert hash(budget) == hash(same)
     with pytest.raises(FrozenInstanceError):
         budget.sigma = 0.2  # type: ignore[misc]
 

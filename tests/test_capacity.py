@@ -165,7 +165,10 @@ def test_ignored_removals_are_hidden_by_the_noise(rng: np.random.Generator) -> N
         for order in (np.argsort(pull), np.argsort(-pull)):
             remaining = rows.without(order[:count])
             apart = np.linalg.norm(theta - minimise(objective, remaining).theta)
-            assert delta_of(float(apart) / budget.sigma, budget.epsilon) <= budget.delta
+            assert (
+                delta_of(float(apart) / budget.deviation, budget.epsilon)
+                <= budget.delta
+            )
 
 
 def test_two_inexact_fits_leave_less_to_ignore() -> None:

@@ -77,7 +77,7 @@ def test_certificates_survive_reading(certificate: Certificate) -> None:
 
 
 def test_figures_follow_from_the_budget() -> None:
-    budget = Budget(epsilon=0.5, releases=12, row_norm=1.0)
+    budget = Budget(epsilon=0.5, sigma=0.1, releases=12, row_norm=1.0)
     assert JOINT.radius_budget == budget.radius_budget(N_PARAMETERS)
     assert JOINT.tau == budget.solver_error(N_PARAMETERS)
     assert JOINT.noise_grid == budget.grid
@@ -106,7 +106,9 @@ def test_without_budget_nothing_is_claimed() -> None:
         (certificates.UNPROTECTED, "no promise", (UNPROTECTED, SEEDED)),
         (BARE, "no promise", (WITHOUT_BUDGET,)),
         (
-            certificates.certificate(Budget(), "secure", [TunedOnData("grid search")]),
+            certificates.certificate(
+                Budget(sigma=0.1), "secure", [TunedOnData("grid search")]
+            ),
             "no promise",
             (CHOSEN,),
         ),
@@ -125,7 +127,7 @@ def test_certificate_shows_nothing_of_the_record() -> None:
     # Two removals that differ in all that is private have the same public half.
     one, other = certificates.record(1e-3), certificates.record(1e-5)
     other = replace(other, decisions=("retrained",), n_removed=99, timings={})
-    account = certificates.account(Budget(), "secure")
+    account = certificates.account(Budget(sigma=0.1), "secure")
     made = [
         certify(
             account,
@@ -141,7 +143,7 @@ def test_certificate_shows_nothing_of_the_record() -> None:
 
 
 def test_seeded_release_before_a_secure_one_breaks_a_joint_claim() -> None:
-    account = certificates.account(Budget(releases=4), "seeded")
+    account = certificates.account(Budget(sigma=0.1, releases=4), "seeded")
     certificate = certify(
         account,
         OBJECTIVE,

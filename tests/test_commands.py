@@ -163,7 +163,7 @@ class TestFit:
         )
         assert "80 of 40 people, 3 features" in done.words
         assert (
-            "epsilon 1, delta 1e-05 for each release, with noise of sigma 0.1"
+            "epsilon 1, delta 1e-05 for each release, with noise of sigma 0.001"
             in done.words
         )
 

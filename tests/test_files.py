@@ -69,7 +69,7 @@ MODELS: list[tuple[Any, tuple[Any, Any]]] = [
     (LogisticRegression(mechanism="jackknife", l1_ratio=1.0, ridge=0.1), CANCER),
     (LogisticRegression(), IRIS),
     (LogisticRegression(loss=HalfSquared()), IRIS),
-    (LogisticRegression(budget=SEEDED, random_state=7), CANCER),
+    (LogisticRegression(alpha=1e-3, budget=SEEDED, random_state=7), CANCER),
     (SoftmaxRegression(penalty=NuclearNorm(), ridge=1e-2), IRIS),
     (SoftmaxRegression(penalize_intercept=True), IRIS),
     (LinearRegression(penalty=GroupLasso([0] * 5 + [1] * 5)), DIABETES),

@@ -121,7 +121,7 @@ def test_an_attacker_on_real_releases_is_held_to_the_promise(
     budget, size, n_games = Budget(epsilon=1.0, delta=1e-5, sigma=0.3), 3, 40_000
     apart = np.array([budget.radius_budget(size), 0.0, 0.0])
     theta = rng.normal(size=size)
-    noise = SeededNoise(budget.sigma, budget.grid, seed=7)
+    noise = SeededNoise(budget.deviation, budget.grid, seed=7)
     removed = rng.integers(0, 2, n_games).astype(bool)
     models = [round_to_grid(each, budget.grid) for each in (theta, theta + apart)]
     seen = np.array([models[int(one)] + noise.draw(size) for one in removed])

@@ -108,6 +108,20 @@ def test_the_registry_holds_no_row_and_no_path(tmp_path: Path, lake: Path) -> No
     assert b"person 5" not in held
 
 
+@pytest.mark.parametrize("keep_rows", ["lake", "never", "registry"])
+def test_noise_is_small_where_rows_can_be_read_again(
+    tmp_path: Path, lake: Path, keep_rows: Any
+) -> None:
+    with Registry.create(tmp_path / "registry") as registry, open_lake(lake) as table:
+        budget = Budget(delta=1e-6)
+        registry.fit("late", model(budget=budget), Lake(table, keep_rows, "orders"))
+        for person in ("person 5", "person 6"):
+            fitted = registry.model("late")
+            sigma = 0.1 if keep_rows == "never" else 1e-3
+            assert fitted.certificate_.sigma == fitted.budget.sigma == sigma
+            registry.forget([person])
+
+
 @pytest.mark.parametrize("keep_rows", ["lake", "never"])
 def test_a_file_that_changed_leaves_all_as_it_was(
     tmp_path: Path, lake: Path, keep_rows: str

@@ -266,7 +266,7 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "fit_intercept": ("True or False", ["yes", None, 1]),
     "penalize_intercept": ("True or False", ["no"]),
     "mechanism": ("'auto', 'newton', 'jackknife'", [3, None, Newton]),
-    "budget": ("None or a Budget, such as Budget(epsilon=1", [1.0, "x", Budget]),
+    "budget": ("None or a Budget, such as Budget()", [1.0, "x", Budget]),
     "keep_data": ("True or False", ["yes", 0]),
     "random_state": ("zero or a positive integer", ["x", 1.5, -1, object()]),
     "loss": ("a loss object", [3, Huber]),

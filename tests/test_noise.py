@@ -38,7 +38,7 @@ from expunge.promise.noise import (
 )
 
 BUDGET = Budget(sigma=0.3)
-SIGMA, GRID = BUDGET.sigma, BUDGET.grid
+SIGMA, GRID = BUDGET.deviation, BUDGET.grid
 RARE = 1e-6  # chance that a correct sampler fails a test of its law
 RARE_ERRORS = 5.0  # standard errors that a normal figure exceeds as rarely
 

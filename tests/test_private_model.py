@@ -53,7 +53,7 @@ def _rows(objective: Objective, n_samples: int = 300, seed: int = 0) -> Rows:
 
 
 def _noise(budget: Budget = BUDGET) -> SeededNoise:
-    return SeededNoise(budget.sigma, budget.grid, 7)
+    return SeededNoise(budget.deviation, budget.grid, 7)
 
 
 PLAIN = Objective(Logistic(), L2(), 0.05, intercept=True, penalize_intercept=True)
@@ -125,7 +125,7 @@ def test_what_a_tight_budget_cannot_spare_is_solved() -> None:
     terms = replace(exact.terms, smallest_radii=True)
     best = replace(exact, terms=terms).forget(removed).answer
     # A budget that leaves hardly more than the smallest radius.
-    sigma = BUDGET.sigma * best.radius.value / BUDGET.removal_budget(LARGE)
+    sigma = BUDGET.deviation * best.radius.value / BUDGET.removal_budget(LARGE)
     tight = replace(BUDGET, sigma=1.0001 * sigma)
     model = replace(exact, terms=replace(exact.terms, budget=tight))
     answer = model.forget(removed).answer

@@ -29,7 +29,7 @@ from tests import certificates
 from tests.certificates import ALL, BARE, EACH, EXACT, JOINT, certificate, record
 
 NOT_COVERED = (*ALWAYS, PREPROCESSING)
-TUNED = certificate(Budget(), "secure", [TunedOnData("grid search")])
+TUNED = certificate(Budget(sigma=0.1), "secure", [TunedOnData("grid search")])
 LEARNT = replace(EACH, classes="learnt", not_covered=(*NOT_COVERED, CLASS_REFUSED))
 FIELDS = {field.name for field in fields(Certificate)}
 

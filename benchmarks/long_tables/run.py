@@ -127,7 +127,8 @@ def measure_table(
             "Hessian": _time(lambda: loss_hessian(loss, rows, theta=theta)),
             "summary": _time(lambda: summarise(objective, rows, theta=theta)),
         }
-        model = LogisticRegression(alpha=ALPHA, budget=Budget(releases=2 * REQUESTS))
+        budget = Budget(sigma=0.1, releases=2 * REQUESTS)
+        model = LogisticRegression(alpha=ALPHA, budget=budget)
         clock = process_time()
         model.fit(table)
         fit = process_time() - clock

@@ -101,7 +101,7 @@ def _budget(rng: Generator, radius: float) -> Budget:
     if chance(rng, 0.15) or not (isfinite(radius) and radius > 0.0):
         return ordinary
     tau = radius * float(10.0 ** rng.uniform(-0.2, 0.8))
-    sigma = ordinary.sigma * tau / ordinary.solver_error(1)
+    sigma = ordinary.deviation * tau / ordinary.solver_error(1)
     return replace(ordinary, sigma=float(np.clip(sigma, 1e-200, 1e200)))
 
 

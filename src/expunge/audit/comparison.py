@@ -100,7 +100,7 @@ class AuditOptions:
     Parameters
     ----------
     budget
-        The budget whose claim is tested.
+        The budget whose claim is tested; of a model that keeps its rows.
     noise
         Source of the releases' noise, in both worlds; None takes the budget's own, from
         a secure source.
@@ -126,6 +126,7 @@ class AuditOptions:
             raise InvalidInput(
                 f"confidence={self.confidence}; it must lie strictly between 0 and 1"
             )
+        object.__setattr__(self, "budget", self.budget.at_fit(rows_kept=True))
 
     @property
     def error_rate(self) -> float:
@@ -269,6 +270,7 @@ def fit_models(case: Case, budget: Budget) -> CaseModels:
     retrained model is a fit from a cold start, certified to be within tau.
     """
     remaining = case.remaining
+    budget = budget.at_fit(rows_kept=True)
     before = PrivateModel.fit(
         case.objective, case.rows, mechanism=case.mechanism, budget=budget
     )

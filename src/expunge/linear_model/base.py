@@ -412,6 +412,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 encoding=encoding,
                 mechanism=mechanism,
                 budget=self.budget,
+                rows_kept=scope.rows_kept,
                 start=start,
             )
             bar.count()
@@ -430,7 +431,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             )
         stated = replace(
             encoding.state_in(scope),
-            rows_kept=scope.rows_kept and keep_data,
             rows_in_files=prepared.table is not None,
         )
         model = model.with_scope(stated)
@@ -629,7 +629,10 @@ def fit_prepared(
     if estimator.budget is not None and isinstance(rows, Rows):
         has_ones = prepared.objective.intercept and not prepared.is_raw
         data = digest_data(rows.X, rows.y, n_columns=rows.n_columns - has_ones)
-    scope = carry_over(scope or Scope(), before, budget=estimator.budget, data=data)
+    scope = scope or Scope()
+    keeps = bool(getattr(estimator, "keep_data", True))
+    scope = replace(scope, rows_kept=scope.rows_kept and keeps)
+    scope = carry_over(scope, before, budget=estimator.budget, data=data)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
     scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
     try:
@@ -643,6 +646,7 @@ def fit_prepared(
     # Seeds stay private, and progress is for the one who fits.
     left_out = {"random_state": None, "verbose": False}
     parameters = deepcopy(estimator.get_params(deep=False)) | left_out
+    parameters["budget"] = private.budget  # with the sigma of this fit, for good
     if prepared.recipe is not None:
         parameters["preprocessing"] = prepared.recipe.described
     if estimator.classes is not None:

@@ -180,6 +180,7 @@ class TunedEstimator(Forgetful):
             encoding=encoding,
             mechanism=mechanism,
             budget=self.budget,
+            rows_kept=scope.rows_kept,
             start=start if encoding.changes else chooser.start,
         )
         model = model.with_scope(encoding.state_in(scope))

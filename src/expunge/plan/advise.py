@@ -14,7 +14,7 @@ them, and no certificate covers that choice.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from math import ceil, floor, log10, sqrt
+from math import ceil, sqrt
 from numbers import Integral
 from pathlib import Path
 from textwrap import fill
@@ -36,6 +36,7 @@ from ..display.progress import ProgressBar, is_watched
 from ..exceptions import InvalidInput, NotCertifiable
 from ..linear_model.base import Forgetful
 from ..promise.budget import Budget, guess_of
+from ..promise.scope import TWO_RELEASES
 from .trials import DRAWS, ORDERS, SigmaTrial, Trials
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ class Advice:
             f"An attacker's best guess whether one person was removed, or the model "
             f"retrained without them, improves from 50 % to at most "
             f"{ceil(1000.0 * self.guess) / 10.0:g} % by looking at {seen}.",
+            f"None of this is about {TWO_RELEASES}. Where that matters, let several "
+            "people leave with one release.",
             *self._describe_smaller(),
         )
 
@@ -309,8 +312,7 @@ def suggest_budget(
     promise
         What to promise: epsilon, delta, releases, and what else ``Budget`` takes but
         sigma. What is not given is that of the estimator's budget, if it has one, and
-        its sigma is tried too; otherwise epsilon is 1, and delta the smaller of 1e-5
-        and the power of ten below 1/(10 n).
+        its sigma is tried too; otherwise epsilon is 1 and delta 1e-5.
     """
     if not max_loss > 0.0:
         raise InvalidInput(
@@ -319,14 +321,15 @@ def suggest_budget(
     if not (isinstance(requests, Integral) and requests >= 1):
         raise InvalidInput(f"requests={requests!r}; give a positive integer")
     trials = Trials.of(estimator, X, y, subjects=subjects, requests=requests)
-    template = make_template(estimator, promise, n_people=len(trials.orders[0]))
+    template = make_template(estimator, promise)
     if template.releases is not None and template.releases <= requests:
         raise InvalidInput(
             f"releases={template.releases} are too few for requests={requests}, each "
             f"of which makes one; plan releases={requests + 1}, or expect fewer"
         )
     own = estimator.get_params(deep=False).get("budget")
-    sigmas = sorted({*SIGMAS} if own is None else {*SIGMAS, own.sigma})
+    stated = None if own is None else own.sigma
+    sigmas = sorted({*SIGMAS} if stated is None else {*SIGMAS, stated})
     found: list[SigmaTrial] = []
     with ProgressBar("trying sigmas", len(sigmas) + 2, shown=is_watched()) as bar:
         free = float(trials.score_releases(None).mean())
@@ -367,19 +370,14 @@ def choose_sigma(
     return max(accepted)
 
 
-def make_template(
-    estimator: Forgetful, promise: Mapping[str, Any], *, n_people: int
-) -> Budget:
+def make_template(estimator: Forgetful, promise: Mapping[str, Any]) -> Budget:
     """Return what to promise, as a budget whose sigma is still to be chosen."""
     if "sigma" in promise:
         raise InvalidInput(
             f"sigma={promise['sigma']!r}; leave it out: suggest_budget finds it"
         )
     own: Budget | None = estimator.get_params(deep=False).get("budget")
-    if own is None:
-        power = min(-5, floor(-log10(10.0 * n_people)))
-        own = Budget(delta=float(f"1e{power}"))
-    return replace(own, **promise)
+    return replace(own or Budget(), **promise)
 
 
 def _list_sentences(sentences: Iterable[str]) -> str:
@@ -408,7 +406,7 @@ def _draw_scores(axes: "Axes", advice: Advice) -> None:
     free, allowed = advice.noise_free, advice.noise_free - advice.max_loss
     axes.axhline(free, color="black", ls="--", label="without noise")
     axes.axhline(allowed, color="black", ls=":", label="the loss you accept")
-    axes.axvline(advice.budget.sigma, color=ORANGE, ls=":", label="recommended")
+    axes.axvline(advice.budget.deviation, color=ORANGE, ls=":", label="recommended")
     axes.set(
         xscale="log",
         xlabel="sigma: standard deviation of the noise",
@@ -434,7 +432,7 @@ def _draw_leaving(axes: "Axes", advice: Advice) -> None:
     axes.plot(sigmas, least, color=BLUE, marker="o", label="least of them")
     axes.plot(sigmas, worst, color=GREEN, marker="v", label="worst order found")
     axes.axhline(advice.tried, color="black", ls="--", label="all that were tried")
-    axes.axvline(advice.budget.sigma, color=ORANGE, ls=":", label="recommended")
+    axes.axvline(advice.budget.deviation, color=ORANGE, ls=":", label="recommended")
     axes.set(
         xscale="log",
         xlabel="sigma: standard deviation of the noise",
@@ -452,7 +450,7 @@ def _draw_requests(axes: "Axes", advice: Advice) -> None:
     sigmas = [trial.sigma for trial in advice.trials]
     shares = [trial.without_look / advice.requests for trial in advice.trials]
     axes.plot(sigmas, shares, color=BLUE, marker="o")
-    axes.axvline(advice.budget.sigma, color=ORANGE, ls=":", label="recommended")
+    axes.axvline(advice.budget.deviation, color=ORANGE, ls=":", label="recommended")
     axes.set(
         xscale="log",
         xlabel="sigma: standard deviation of the noise",

@@ -171,7 +171,7 @@ class Trials:
             all_left = count == self.n_leaving
             counts.append(count if all_left else count_leaving(model, people))
         return SigmaTrial(
-            sigma=budget.sigma,
+            sigma=budget.deviation,
             score=float(scores.mean()),
             lowest=float(scores.min()),
             without_look=round((1.0 - len(looks) / n_asked) * self.requests),
@@ -237,15 +237,18 @@ class Trials:
 def find_looks(
     model: PrivateModel, people: People, *, most: int
 ) -> tuple[int, list[int]]:
-    """Return how many people left one by one, and for which of them rows were read.
+    """Return how many people left one by one, and which answers needed the rows.
 
-    It ends after the most looks, and where nobody could answer: if all who are left are
-    of one class, say. The model stays as it is.
+    Where noise is small every answer looks at them (``Budget.always_looks``); here they
+    do so only if they must, as a model without rows would have to. It ends after the
+    most looks, and where nobody could answer: if all who are left are of one class,
+    say. The model stays as it is.
     """
     assert model.training_rows is not None
     kept, looks = require_in_memory(model.training_rows), list[int]()
     rows = kept.rows.take(np.arange(len(kept.rows)))  # what leaves is overwritten
-    model = replace(model, training_rows=TrainingRows(rows, kept.owners))
+    terms = replace(model.terms, looks=False)
+    model = replace(model, terms=terms, training_rows=TrainingRows(rows, kept.owners))
     for position, person in enumerate(people.tolist()):
         try:
             model = forget_owners(model, {person}).finish()

@@ -88,6 +88,9 @@ class FitTerms(Private):
         The total weight at the first fit; "sum" scaling always refers to it.
     smallest_radii
         Whether radii are made as small as they can be, not only small enough.
+    looks
+        Whether every request looks at the rows, needed or not: where noise is small,
+        so that the time of an answer does not tell who needed a look.
     """
 
     objective: Objective
@@ -95,6 +98,7 @@ class FitTerms(Private):
     budget: Budget | None
     fit_weight: float
     smallest_radii: bool = False
+    looks: bool = False
 
     @property
     def row_norm(self) -> float | None:

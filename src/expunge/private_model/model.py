@@ -150,6 +150,7 @@ class PrivateModel(Private):
         encoding: Encoding = UNCHANGED,
         mechanism: Mechanism | None = None,
         budget: Budget | None = None,
+        rows_kept: bool = False,
         start: Vector | None = None,
     ) -> "PrivateModel":
         """Fit the objective to the rows, by the mechanism given or the rule's own.
@@ -165,6 +166,8 @@ class PrivateModel(Private):
             What the head sees of them, fitted to them; by default the rows themselves.
         mechanism, budget
             How requests are answered, and what is promised.
+        rows_kept
+            Whether the remaining rows will be at hand at every request.
         start
             Where the solver starts; used if it has as many parameters as are needed.
         """
@@ -172,7 +175,10 @@ class PrivateModel(Private):
         encoded = encoding.encode(rows, objective)
         suffix = "" if mechanism else AUTO
         mechanism = mechanism or choose_mechanism(objective, encoded)
-        terms = FitTerms(objective, mechanism, budget, encoded.total_weight)
+        budget = budget and budget.at_fit(rows_kept=rows_kept)
+        looks = rows_kept and budget is not None and budget.always_looks
+        weight = encoded.total_weight
+        terms = FitTerms(objective, mechanism, budget, weight, looks=looks)
         size = encoded.n_columns * objective.loss.outputs
         start = start if start is not None and start.size == size else None
         answer = fit_answer(terms, encoded, start=start)
@@ -357,9 +363,10 @@ class PrivateModel(Private):
                 )
             return self._solve(encoding, rows())
         sums, answer = answered
-        if encoded is not None and not answer.fits(self.budget):
+        fits = answer.fits(self.budget)
+        if encoded is not None and (terms.looks or not fits):
             assert rows is not None
-            again = MEASURED in before.decisions
+            again = MEASURED in before.decisions and not fits
             better = improve_answer(terms, answer, remaining=encoded(), again=again)
             if better.state is not answer.state:  # anchored, not only measured
                 return self._anchor(encoding, better, rows=rows())

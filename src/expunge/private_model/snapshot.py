@@ -402,7 +402,8 @@ def carry_over(
     apart = note_use(budget) or scope.counted_apart
     if budget is not None and data is not None:
         mine = object()  # one step of the dictionary, as in ``note_use``
-        first = _FITTED.setdefault((astuple(budget), data), mine)
+        terms = astuple(budget.at_fit(rows_kept=scope.rows_kept))
+        first = _FITTED.setdefault((terms, data), mine)
         apart = apart or first is not mine
     return replace(scope, declared=declared, counted_apart=apart)
 

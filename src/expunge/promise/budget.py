@@ -21,7 +21,7 @@ says the same as the best guess of an attacker.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, expm1, frexp, inf, isfinite, ldexp, nextafter, sqrt
 from numbers import Integral, Real
@@ -179,6 +179,10 @@ GRID_TOLL = 1e-9
 SOLVER_SHARE = 0.01
 # No model has more parameters.
 LARGEST_MODEL = 2.0**40
+# Sigma of a budget that names none: where rows are kept, every answer can look at them,
+# and where they are not, noise has to hide what nobody looks at. Both are constants of
+# the contract: neither is chosen from data (docs/decisions/0056-default-noise.md).
+SIGMA_WITH_ROWS, SIGMA_WITHOUT_ROWS = 1e-3, 0.1
 # Beyond these the grid or the largest parameter would leave the range of floats.
 SMALLEST_SIGMA, LARGEST_SIGMA = 1e-250, 1e250
 
@@ -220,6 +224,8 @@ class Budget:
         and 1; smaller is stricter.
     sigma
         Standard deviation of the noise on each parameter, the same in both worlds.
+        ``None`` is fixed at the fit: 1e-3 where the rows are kept, and 0.1 where they
+        are not, for good.
     tau
         How far a solver may be from its minimiser, in either world; ``None`` takes 1 %
         of the radius budget.
@@ -236,7 +242,7 @@ class Budget:
 
     epsilon: float = 1.0
     delta: float = 1e-5
-    sigma: float = 0.1
+    sigma: float | None = None
     tau: float | None = None
     releases: int | None = None
     allow_seeded: bool = False
@@ -250,7 +256,10 @@ class Budget:
             raise InvalidInput(
                 f"delta={self.delta}; it must lie strictly between 0 and 1"
             )
-        if not SMALLEST_SIGMA <= self._plain("sigma") <= LARGEST_SIGMA:
+        if (
+            self.sigma is not None
+            and not SMALLEST_SIGMA <= self._plain("sigma") <= LARGEST_SIGMA
+        ):
             raise InvalidInput(
                 f"sigma={self.sigma}; noise needs a positive standard deviation "
                 f"between {SMALLEST_SIGMA:g} and {LARGEST_SIGMA:g}"
@@ -286,10 +295,44 @@ class Budget:
         releases = self.releases or 1
         return promised_mu(self.epsilon, self.delta, releases=releases) / sqrt(releases)
 
+    def at_fit(self, *, rows_kept: bool) -> "Budget":
+        """Return the budget as a fit fixes it, with a number for sigma.
+
+        Parameters
+        ----------
+        rows_kept
+            Whether the remaining rows will be at hand when somebody leaves. Erasing
+            them later does not change sigma.
+        """
+        if self.sigma is not None:
+            return self
+        sigma = SIGMA_WITH_ROWS if rows_kept else SIGMA_WITHOUT_ROWS
+        return replace(self, sigma=sigma)
+
+    @property
+    def deviation(self) -> float:
+        """Sigma; raises InvalidInput if it is left to a fit."""
+        if self.sigma is None:
+            raise InvalidInput(
+                "sigma=None is fixed at a fit, by whether rows are kept; give a number "
+                "here"
+            )
+        return self.sigma
+
+    @property
+    def always_looks(self) -> bool:
+        """Whether every answer looks at the rows, if they are kept.
+
+        Noise as small as that of the default hides a removal only after a look, for
+        some people and not for others: how long an answer takes would tell which. So
+        all of them look.
+        """
+        return self.deviation <= SIGMA_WITH_ROWS
+
     @property
     def grid(self) -> float:
         """Step of the noise: the power of two 2^(floor(log2 sigma) - 27)."""
-        return ldexp(1.0, frexp(self.sigma)[1] - 1 - GRID_BITS)
+        return ldexp(1.0, frexp(self.deviation)[1] - 1 - GRID_BITS)
 
     def radius_budget(self, n_parameters: int) -> float:
         """Return how far the two worlds' models may be apart, solver errors included.
@@ -304,7 +347,7 @@ class Budget:
         if n_parameters < 1:
             raise InvalidInput(f"n_parameters={n_parameters}; a model has at least one")
         rounding = sqrt(n_parameters) * self.grid
-        radius = (1.0 - GRID_TOLL) * self.sigma * self.gdp - rounding
+        radius = (1.0 - GRID_TOLL) * self.deviation * self.gdp - rounding
         if not radius > 0.0:  # whatever sigma is, because the grid follows it
             raise InvalidInput(
                 f"n_parameters={n_parameters}: rounding to the noise grid alone uses "

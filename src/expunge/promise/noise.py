@@ -194,8 +194,8 @@ def make_noise(budget: Budget, random_state: int | None) -> Noise:
         ``None``, or a seed for tests and benchmarks.
     """
     if random_state is None:
-        return SecureNoise(budget.sigma, budget.grid)
-    return SeededNoise(budget.sigma, budget.grid, random_state)
+        return SecureNoise(budget.deviation, budget.grid)
+    return SeededNoise(budget.deviation, budget.grid, random_state)
 
 
 def noise_for(noise: Noise | None, number: int) -> Noise | None:
