@@ -133,7 +133,7 @@ def test_the_other_passes_are_the_same_on_a_device(
         return [
             sums.slopes_at_each(loss, source, thetas=thetas),
             sums.loss_gradient(loss, source, theta=thetas[0])[0],
-            sums.largest_hessian(loss, source).dense(),
+            sums.largest_hessian(loss, source, theta=thetas[0]).dense(),
             sums.gram(source),
             sums.column_sizes(source),
             sums.largest_norm(source),

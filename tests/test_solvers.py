@@ -324,3 +324,15 @@ def test_values_do_not_rise_and_fall_for_ever(seed: int) -> None:
     solution = minimise(objective, rows)
     require_converged(objective, rows, solution=solution)
     assert solution.n_steps < 50
+
+
+@pytest.mark.parametrize("unit", [1e2, 1e4, 1e6])
+def test_targets_far_beyond_hubers_threshold_are_fitted(unit: float) -> None:
+    """Where almost every row is beyond it, parabolas that touch the loss lead on."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5))
+    y = unit * (X @ rng.normal(size=5) + rng.normal(size=400))
+    objective = Objective(Huber(), L2(), 1e-3, intercept=True)
+    solution = minimise(objective, objective.rows(X, y))
+    assert solution.residual <= 1e-10
+    assert solution.n_steps <= 60

@@ -109,12 +109,27 @@ def test_blocks_are_summed_some_at_a_time(
 @BOTH
 def test_largest_hessian_exceeds_the_hessian_anywhere(name: str, kind: Any) -> None:
     loss, rows, theta = _case(name, kind)
-    largest = sums.largest_hessian(loss, rows).dense()
+    largest = sums.largest_hessian(loss, rows, theta=theta).dense()
     bound = loss.curvature_bound * (rows.dense().T * rows.weight) @ rows.dense()
-    assert np.allclose(largest, np.kron(bound, np.eye(loss.outputs)), atol=1e-11)
-    for factor in (0.0, 1.0, 5.0):
-        left = largest - _slow_hessian(loss, rows, factor * theta)
-        assert np.linalg.eigvalsh(left)[0] >= -1e-10
+    left = np.kron(bound, np.eye(loss.outputs)) - largest
+    assert np.linalg.eigvalsh(left)[0] >= -1e-10
+    left = largest - _slow_hessian(loss, rows, theta)
+    assert np.linalg.eigvalsh(left)[0] >= -1e-10
+
+
+@pytest.mark.parametrize("name", ["huber", "squared_hinge", "logistic"])
+@BOTH
+def test_the_objective_lies_below_parabolas_that_touch_it(
+    name: str, kind: Any, rng: np.random.Generator
+) -> None:
+    loss, rows, theta = _case(name, kind)
+    largest = sums.largest_hessian(loss, rows, theta=theta).dense()
+    value, gradient = sums.loss_gradient(loss, rows, theta=theta)
+    for size in (0.1, 1.0, 10.0):
+        step = size * rng.normal(size=theta.size)
+        there, _ = sums.loss_gradient(loss, rows, theta=theta + step)
+        above = value + gradient @ step + 0.5 * step @ largest @ step
+        assert there <= above * (1.0 + 1e-12)
 
 
 @BOTH

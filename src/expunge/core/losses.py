@@ -180,6 +180,15 @@ class Loss(ABC):
         distance: Vector = namespace(eta).full((len(eta),), inf, **where)
         return distance
 
+    def steepness(self, y: Vector, eta: Vector) -> Vector:
+        """Return the curvatures of parabolas that touch the loss, nowhere below it.
+
+        Of one output. A solver steps by them where the loss itself is flat.
+        """
+        del y
+        steepness: Vector = namespace(eta).full_like(eta, self.curvature_bound)
+        return steepness
+
     def mean(self, eta: Vector) -> Vector:
         """Return what is predicted of the label: the inverse link of each predictor.
 
@@ -364,6 +373,12 @@ class Huber(Loss):
         inside = abs(eta - y) <= self.threshold
         curvature: Vector = namespace(eta).astype(inside, eta.dtype)
         return curvature
+
+    def steepness(self, y: Vector, eta: Vector) -> Vector:
+        """Return one inside the threshold t and t/|e| outside."""
+        far = namespace(eta).maximum(abs(eta - y), self.threshold)
+        steepness: Vector = self.threshold / far
+        return steepness
 
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return the distance of the error from the nearer threshold."""

@@ -66,6 +66,7 @@ SHORTEST = 2.0**-40
 HARDLY = 1e-6  # of the value: more than it rounds, and less than it should fall
 REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
 ARMIJO = 1e-4
+SHORT = 0.3  # of a step, below which it was cut
 PATIENT_STEPS = 10  # steps in a row that make no progress far from the end
 LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 MAX_PRODUCTS = 200
@@ -133,17 +134,26 @@ def hessian_model(
 ) -> NewtonModel:
     """Return the model with the Hessian of these rows at theta.
 
-    Where that is flat (if every row is beyond Huber's threshold), the largest Hessian
-    the loss can have takes its place: its steps are short, and always descend.
+    Where that is flat (if every row is beyond Huber's threshold), that of parabolas
+    above the loss takes its place: its steps always descend.
     """
     hessian = loss_hessian(objective.loss, rows, theta=theta)
-    return _model_with(objective, rows, hessian=hessian)
+    return _model_with(objective, rows, theta=theta, hessian=hessian)
+
+
+def _cautious_model(
+    objective: Objective, rows: RowSource, *, theta: Vector
+) -> NewtonModel:
+    """Return the model of parabolas above the loss of each row."""
+    steepest = largest_hessian(objective.loss, rows, theta=theta) / rows.total_weight
+    bound = add_quadratic(objective, steepest)
+    return NewtonModel(_step_with(objective, bound), exact=False)
 
 
 def _model_with(
-    objective: Objective, rows: RowSource, *, hessian: Symmetric
+    objective: Objective, rows: RowSource, *, theta: Vector, hessian: Symmetric
 ) -> NewtonModel:
-    """Return the model with this Hessian of sum w loss, or with the largest."""
+    """Return the model with this Hessian of sum w loss at theta, or a cautious one."""
     B = add_quadratic(objective, hessian / rows.total_weight)
     try:
         if objective.n_free and not (B.diagonal[-objective.n_free :] > 0.0).all():
@@ -151,14 +161,11 @@ def _model_with(
         return NewtonModel(_step_with(objective, B), exact=True)
     except NotPositiveDefinite:
         if isfinite(objective.loss.curvature_bound):
-            steepest = largest_hessian(objective.loss, rows) / rows.total_weight
-            bound = add_quadratic(objective, steepest)
-        else:  # no Hessian is the largest: any that is larger descends
-            B = add_quadratic(
-                objective, hessian / rows.total_weight
-            )  # B was overwritten
-            largest = max(float(B.diagonal.max()), SMALLEST)
-            bound = B.add_diagonal(np.full(B.size, largest))
+            return _cautious_model(objective, rows, theta=theta)
+        # No Hessian is the largest: any that is larger descends. B was overwritten.
+        B = add_quadratic(objective, hessian / rows.total_weight)
+        largest = max(float(B.diagonal.max()), SMALLEST)
+        bound = B.add_diagonal(np.full(B.size, largest))
         return NewtonModel(_step_with(objective, bound), exact=False)
 
 
@@ -219,12 +226,14 @@ class _Passes(NamedTuple):
     """How a solver looks at rows.
 
     ``look`` returns the point at theta, with a subgradient if one is handed over;
-    ``model`` the model at a point, ``anywhere`` whether that costs no pass.
+    ``model`` the model at a point, ``anywhere`` whether that costs no pass. Beside
+    kinks ``cautious`` is the model after a step that had to be cut.
     """
 
     look: Callable[[Vector, Vector | None], Point]
     model: Callable[[Point], NewtonModel]
     anywhere: bool
+    cautious: Callable[[Point], NewtonModel] | None = None
 
 
 def _descend(
@@ -257,13 +266,19 @@ def _descend(
             objective, passes, here=here, target=target, least=best.residual
         )
         if there is None and fresh:
-            break
+            if not model.exact or passes.cautious is None:
+                break
+            model, n_steps = passes.cautious(here), n_steps + 1
+            continue  # nearly flat: the way is no number of the objective's size
         if there is not None and not model.exact:
             there = _extend(passes, here=here, there=there)
         n_steps += 1
         there = here if there is None else there.with_subgradient(objective)
         slow = there.residual > max(REFRESH_ABOVE * here.residual, TOLERANCE)
+        cut = model.exact and norm(there.theta - here.theta) < SHORT * step
         model, fresh = None if slow or passes.anywhere else model, False
+        if cut and passes.cautious is not None and there.residual > TOLERANCE:
+            model, fresh = passes.cautious(there), True
         # Strictly: half of a residual of zero is zero, and nothing is left to descend.
         progress = there.residual < 0.5 * best.residual
         fallen = here.value - there.value
@@ -348,7 +363,11 @@ def minimise(
     def model(here: Point) -> NewtonModel:
         return hessian_model(objective, rows, theta=here.theta)
 
-    passes = _Passes(look, model, anywhere=False)
+    def cautious(here: Point) -> NewtonModel:
+        return _cautious_model(objective, rows, theta=here.theta)
+
+    jumps = objective.loss.curvature_jump > 0.0
+    passes = _Passes(look, model, anywhere=False, cautious=cautious if jumps else None)
     if chord is None and stop.at < 0.0 < stop.after:
         here, model_at_start = _begin(objective, rows, theta=theta)
         return _descend(
@@ -371,7 +390,7 @@ def _begin(
     more = [block_sum(term, rows)[0] for term in further]
     point = make_point(objective, rows, theta=theta, sums=(value, gradient))
     hessian = join_hessian(loss, [both[1][0], *more])
-    return point, _model_with(objective, rows, hessian=hessian)
+    return point, _model_with(objective, rows, theta=theta, hessian=hessian)
 
 
 def require_converged(

@@ -291,10 +291,16 @@ def join_hessian(loss: Loss, sums: Sequence[Matrix]) -> Symmetric:
     return Symmetric.from_dense(blocks, loss.outputs)
 
 
-def largest_hessian(loss: Loss, rows: RowSource) -> Symmetric:
-    """Return the Hessian of sum w loss if every curvature were at its bound."""
+def largest_hessian(loss: Loss, rows: RowSource, *, theta: Vector) -> Symmetric:
+    """Return the Hessian of parabolas above the rows' losses that touch them here.
+
+    Of several outputs: as if every curvature were at its bound.
+    """
 
     def term(block: Rows) -> tuple[Matrix]:
+        if loss.outputs == 1:
+            eta = predict(loss, block, theta=theta)
+            return (_gram(block, loss.steepness(block.y, eta)),)
         full = namespace(block.weight).full_like
         return (_gram(block, full(block.weight, loss.curvature_bound)),)
 
