@@ -214,11 +214,12 @@ def test_without_a_budget_nothing_is_promised() -> None:
 
 
 def test_a_fit_that_cannot_be_certified_fails() -> None:
-    # A squared hinge with a free intercept has no radius at all.
+    # Tau is below what rounding allows.
     objective = Objective(SquaredHinge(), L2(), 0.05, intercept=True)
     rows = objective.rows(*labelled("logistic", np.random.default_rng(0), 300))
     with pytest.raises(NotCertifiable, match="penalise the intercept"):
-        PrivateModel.fit(objective, rows, budget=BUDGET)
+        PrivateModel.fit(objective, rows, budget=Budget(sigma=1e-13))
+    assert PrivateModel.fit(objective, rows, budget=BUDGET).budget is BUDGET
     assert PrivateModel.fit(objective, rows).budget is None
 
 

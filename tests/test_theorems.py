@@ -33,6 +33,7 @@ from expunge.core.sums import KINK_EDGES, kink_masses, predict
 from expunge.promise import floor, radius
 from expunge.promise.floor import approximate_solution, curvature_floor, local_distance
 from expunge.promise.radius import (
+    Bend,
     Radii,
     best_radius,
     growth,
@@ -40,6 +41,7 @@ from expunge.promise.radius import (
 )
 from expunge.promise.rounding import Rounding
 from expunge.removal import Draft, State, measure_gradient
+from expunge.removal.state import draft_of
 from tests.exact import SUITABLE, exact_minimiser
 
 LD = np.longdouble
@@ -151,6 +153,90 @@ class TestLocalGrowth:
             held = (1.0 - exp(-R * far)) / R  # int_0^far e^(-R t) dt
             assert held == pytest.approx(decrement)
             assert local_distance(decrement, R) == pytest.approx(far)
+
+
+def _beside_one_kink() -> tuple[Objective, Rows]:
+    """Return an intercept alone, one row of which leaves Huber's parabola on the way.
+
+    From 0 the gradient is -0.044; the curvature falls from 1 to 0.8 at 0.02, and the
+    minimiser lies at 0.05.
+    """
+    objective = Objective(Huber(1.0), L2(), 1.0, intercept=True)
+    return objective, objective.rows(np.zeros((5, 1)), [-0.98, 0.3, 0.3, 0.3, 0.3])
+
+
+class TestLocalBends:
+    def test_a_jump_on_the_way_lengthens_it(self) -> None:
+        objective, rows = _beside_one_kink()
+        state = Newton().init(summarise(objective, rows, theta=np.zeros(2)))
+        draft = measure_gradient(state, Draft(np.zeros(2), np.zeros(2)), remaining=rows)
+        assert minimise(objective, rows).theta[1] == pytest.approx(0.05)
+        assert 0.05 <= Radii(state, draft).near(seen=True) <= 0.053  # of bins' edges
+        assert 0.05 <= Radii(state, draft).near() <= 0.053
+        without = (
+            Radii(state, draft)._left(seen=True) / Radii(state, draft).floor.smallest
+        )
+        assert without < 0.05  # a curvature that never jumps is no bound
+
+    def test_a_way_that_was_taken_counts_too(self) -> None:
+        """From an answer near the kink less of the way is left before the jump."""
+        objective, rows = _beside_one_kink()
+        state = Newton().init(summarise(objective, rows, theta=np.zeros(2)))
+        there = np.array([0.0, 0.019])
+        draft = measure_gradient(state, Draft(there, np.zeros(2)), remaining=rows)
+        found = Radii(state, draft)
+        assert found.near(seen=True) >= 0.05 - 0.019
+        shorter = Bend.of(found.rounding).distance(found._left(seen=True), 5.0)
+        assert shorter < 0.05 - 0.019
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_the_distance_is_the_first_that_holds(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        edges = np.concatenate([[0.0], np.sort(rng.exponential(size=9))])
+        masses, start = 0.1 * rng.exponential(size=10), float(rng.exponential())
+        bends = [Bend(masses, edges, start=start)]
+        bends.append(Bend(np.empty(0), np.empty(0), growth=0.3, start=start))
+        for bend in bends:
+            left = 0.05 * float(rng.exponential())
+            far = bend.distance(left, 2.0)
+            if far < inf:
+                assert 2.0 * far >= left + bend.over(far)
+                nearer = (1.0 - 1e-9) * far
+                assert 2.0 * nearer < left + bend.over(nearer)
+            else:
+                ways = np.geomspace(1e-6, 1e3, 500)
+                assert all(2.0 * a < left + bend.over(a) for a in ways.tolist())
+
+    def test_beyond_all_kinks_nothing_is_known(self) -> None:
+        objective = Objective(Huber(1.0), L2(), 1.0, intercept=True)
+        rows = objective.rows(np.zeros((4, 1)), [-9.0, -9.0, 9.0, 9.0])
+        state = summarise(objective, rows, theta=np.zeros(2))  # any intercept is best
+        draft = measure_gradient(state, Draft(np.zeros(2), np.zeros(2)), remaining=rows)
+        assert Radii(state, draft).best().value == inf
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_a_fit_certifies_itself_where_an_answer_says_so(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        hinge = seed % 2
+        loss: Any = SquaredHinge() if hinge else Huber(1.0)
+        objective = Objective(loss, L2(), 1e-2, intercept=True)
+        X = rng.normal(size=(300, 3))
+        y = X @ rng.normal(size=3) + rng.normal(size=300)
+        rows = objective.rows(X, np.sign(y) if hinge else y)
+        state = Newton().init(learn(objective, rows))
+        gone = np.arange(2)
+        rest = rows.without(gone)
+        state, draft = Newton().step(Newton().update(state, rows.take(gone)))
+        draft = measure_gradient(state, draft, remaining=rest)
+        tau = 1e-6
+        said = Radii(state, draft).of_a_fit(tau)
+        fit = minimise(objective, rest)
+        fitted = summarise(objective, rest, theta=fit.theta)
+        own = Radii(fitted, draft_of(fit, rest)).best()
+        assert own.value < 1e-9
+        assert own.value <= said
+        anchored = Radii(fitted, draft_of(fit, rest)).of_a_fit(tau)
+        assert own.value <= anchored <= 1e-8  # and it is said of most answers
 
 
 class TestTwoStep:

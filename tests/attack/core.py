@@ -145,6 +145,7 @@ def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]
         yield "measured", radii.measured()
         yield "measured-local", radii.measured_local()
         yield "quick", radii.measured_local(quick=True)
+        yield "near", radii.near()
     seen = measure_gradient(state, draft, remaining=left)
     on_rows = Radii(state, seen, remaining=left)
     yield "best on rows", on_rows.best().value
@@ -153,3 +154,4 @@ def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]
         yield "two-step", on_rows.two_step()
         yield "residual-local", on_rows.residual_local()
         yield "quick on rows", on_rows.residual_local(quick=True)
+        yield "near on rows", on_rows.near(seen=True)

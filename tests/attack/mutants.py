@@ -167,6 +167,26 @@ def drop_rounding() -> None:
     put("promise.rounding:Rounding", "gradient", lambda *given, **more: 0.0)
 
 
+def bend_nowhere() -> None:
+    """Let no curvature be lost on the way of a local radius beside jumps."""
+
+    def distance(self: Any, left: float, floor: float) -> float:
+        return left / floor if floor > 0.0 else np.inf
+
+    put("promise.radius:Bend", "distance", distance)
+
+
+def bend_from_the_anchor() -> None:
+    """Count the way to the next kinks from the answer as if it were the anchor."""
+    bend: Any = import_module("expunge.promise.radius").Bend
+    real = bend.of
+
+    def of(rounding: Any, *, start: float = 0.0) -> Any:
+        return real(rounding, start=0.0 * start)
+
+    put("promise.radius:Bend", "of", of)
+
+
 def understate_the_growth() -> None:
     """Believe a loss that states a fifth of its growth."""
     loss: Any = import_module("tests.strangers.poisson").Poisson
@@ -541,6 +561,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "drop-the-exponential": Mutant(
         _constant("promise.radius", "half_exponential", 1.0), CORE
     ),
+    "bend-nowhere": Mutant(bend_nowhere, CORE),
+    "bend-from-the-anchor": Mutant(bend_from_the_anchor, CORE),
     "understate-the-growth": Mutant(understate_the_growth, CORE),
     "raise-the-floor": Mutant(_scaled("promise.radius", "curvature_floor", 1.1), CORE),
     "raise-the-modulus": Mutant(

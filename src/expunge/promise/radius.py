@@ -7,9 +7,11 @@ anchor:
 
 measured        (|q| + |T|) / mu_U: strong convexity, no rows needed.
 measured-local  the same in the norm of H_U, for self-concordant losses; also where
-                nothing penalises an intercept, and finite only if theta* exists.
+                nothing penalises an intercept, and finite only if theta* exists. For
+                other losses by how far the gradient may leave its linear model.
 residual        |r| / mu_U with r the gradient measured on the remaining rows.
-residual-local  the local bound from r, and from the largest move of a predictor.
+residual-local  the local bounds from r, for self-concordant losses by the largest move
+                of a predictor.
 two-step        |s2| + the radius of theta_bar + s2, s2 a further Newton step.
 
 (The sixth kind, a-priori, knows constants alone: see ``capacity``.)
@@ -20,7 +22,7 @@ all of it errs on the safe side. Notation as in ``removal.state``.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import exp, expm1, inf, isfinite, sqrt
 
@@ -43,6 +45,8 @@ from .floor import (
 )
 from .rounding import Rounding
 from .verification import RadiusKind
+
+NO_NUMBERS: Vector = np.empty(0)
 
 
 @stored
@@ -100,6 +104,11 @@ class Radii(Private):
             yield "measured", self.measured
             yield "measured-local", partial(self.measured_local, quick=True)
             yield "measured-local", self.measured_local
+            if not isfinite(self.rate) and self.modulus == 0.0:
+                yield "residual-local", partial(self.near, seen=True, quick=True)
+                yield "measured-local", partial(self.near, quick=True)
+                yield "residual-local", partial(self.near, seen=True)
+                yield "measured-local", self.near
             yield "two-step", self.two_step
         if self.remaining is not None and sums.hessian is not None:
             yield "residual-local", partial(self.residual_local, quick=True)
@@ -196,6 +205,18 @@ class Radii(Private):
         decrement = floor.dual_norm(measured) + rounding / sqrt(floor.smallest)
         return self._local(floor, decrement, b=self.rate * move * SAFETY)
 
+    def near(self, *, seen: bool = False, quick: bool = False) -> float:
+        """Return the local radius of a loss that is not self-concordant.
+
+        Where nothing penalises some direction: from the curvature at the anchor, and
+        from what its jumps, or the third derivative, may take of it on a way of the
+        radius. By r if the remaining rows were ``seen``, otherwise by q(s).
+        """
+        if not self.bend.growth < inf:
+            return inf
+        floor = (self.quick_floor if quick else self.floor).smallest
+        return self.bend.distance(self._left(seen=seen), floor)
+
     def intercept(self) -> float:
         """Return the local radius of an answer that is its own anchor.
 
@@ -251,8 +272,10 @@ class Radii(Private):
         error = rounding.gradient_nearby(draft, step=self.length, within=within)
         if self.modulus > 0.0:
             return _over(2.0 * error, self.modulus)
+        if not isfinite(self.rate):
+            return self._near_a_fit(error, within)
         way = self._lifted_length + max(1.0, state.row_growth) * within
-        b = self.rate * self.longest * way if isfinite(self.rate) else inf
+        b = self.rate * self.longest * way
         if not b < 300.0:
             return inf
         if state.sums.hessian is None:
@@ -271,6 +294,46 @@ class Radii(Private):
         return local_radius(
             NumberFloor(floor), decrement, rate=self.rate, R=self.longest
         )
+
+    @cached_property
+    def bend(self) -> "Bend":
+        """How far the gradient may leave its linear model on a way from the draft."""
+        if isfinite(self.rate) or self.modulus > 0.0 or self.state.sums.hessian is None:
+            return Bend(NO_NUMBERS, NO_NUMBERS, growth=inf)
+        return Bend.of(self.rounding, start=self._lifted_length)
+
+    def _left(self, *, seen: bool) -> float:
+        """Return a bound on the gradient at the draft, by r or by q(s) and T(s)."""
+        measured = self.draft.measured
+        if seen and measured is not None and self.state.features is None:
+            rounding = self.rounding.gradient(self.draft, step=self.length)
+            return norm(measured) + rounding
+        if seen:
+            return inf
+        missed = third_order_bound(self.rounding, self.step)
+        rounding = self.rounding.residual(self.draft, step=self.length)
+        return norm(self._residual) + missed + rounding
+
+    def _near_a_fit(self, error: float, within: float) -> float:
+        """Return ``of_a_fit`` for a loss that is not self-concordant.
+
+        What the fit leaves of the gradient is at most 2 ``error``, so that its point is
+        as near as that tells, and its curvature and its rows' distances to kinks are
+        ours, less what that way takes of them.
+        """
+        state, bend, rounding = self.state, self.bend, self.rounding
+        known = 0.0 if "floor" in vars(self) else self.quick_floor.smallest
+        floor = known or self.floor.smallest
+        left = min(self._left(seen=True), self._left(seen=False)) + 2.0 * error
+        within = min(within, bend.distance(left, floor))
+        if not within < inf:
+            return inf
+        way = bend.start + within
+        moved = rounding.predictor(norm(self.draft.theta) + within)
+        there, doubtful = bend.after(way, moved)
+        low = 0.5 * (floor - bend.lost(way)) - rounding.floor_nearby(way) - doubtful
+        low *= max(0.0, 1.0 - rounding.weight / state.penalty_weight)
+        return there.distance(2.0 * error, low) * SAFETY
 
     @cached_property
     def _residual(self) -> Vector:
@@ -328,18 +391,100 @@ def third_order_bound(rounding: Rounding, s: Vector) -> float:
     state = rounding.state
     loss, lifted = state.objective.loss, state.lift(s)
     if loss.curvature_jump > 0.0:
-        assert state.sums.kinks is not None
-        size = norm(lifted)
-        # Rounding may have counted a row one bin too far, and a bin's mass is a sum
-        # that rows were subtracted from, like every other.
-        edges = KINK_EDGES * (1.0 - 1e-12) - rounding.predictor(state.anchor)
-        mass = float(state.sums.kinks @ np.maximum(size - np.maximum(edges, 0.0), 0.0))
-        error = rounding.sums * state.magnitude.square_norm + rounding.underflow
-        return loss.curvature_jump * state.row_growth * (mass + error * size) * SAFETY
+        return Bend.of(rounding).over(norm(lifted) / state.row_growth)
     if not 0.0 < loss.third_bound < inf:
         return loss.third_bound
     forms = moment_forms(rounding, lifted)
     return _root_of_squares(0.5 * loss.third_bound * forms * forms)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Bend(Private):
+    """How far the gradient may leave its linear model on a way of length a.
+
+        sum_j masses_j min(a, max(start + a - edges_j, 0)) + growth (start + a/2) a
+
+    bounds |T(s + D) - T(s)| for |D| = a and |s| at most ``start``: curvature jumps in
+    rows with so much mass, these are no nearer to a kink than the edges, and curvature
+    elsewhere is Lipschitz. In the present features; derived in docs/radii.md, "Kinks"
+    and "Local bends".
+    """
+
+    masses: Vector
+    edges: Vector
+    growth: float = 0.0
+    start: float = 0.0
+
+    @classmethod
+    def of(cls, rounding: Rounding, *, start: float = 0.0) -> "Bend":
+        """Return that of a state, ``start`` as one of the features that were summed."""
+        state, kappa = rounding.state, rounding.state.row_growth
+        loss, sizes = state.objective.loss, state.magnitude
+        if not loss.curvature_jump > 0.0:
+            growth = loss.third_bound * kappa**3 * sizes.moment if sizes.moment else 0.0
+            growth *= 1.0 + rounding.sums
+            return cls(NO_NUMBERS, NO_NUMBERS, growth, start / kappa)
+        assert state.sums.kinks is not None
+        # Rounding may have counted a row one bin too far, and a bin's mass is a sum
+        # that rows were subtracted from, like every other.
+        edges = KINK_EDGES * (1.0 - 1e-12) - rounding.predictor(state.anchor)
+        masses = state.sums.kinks.copy()
+        masses[0] += rounding.sums * sizes.square_norm + rounding.underflow
+        masses *= loss.curvature_jump * kappa**2
+        return cls(masses, np.maximum(edges, 0.0) / kappa, 0.0, start / kappa)
+
+    def over(self, way: float) -> float:
+        """Return the bound."""
+        reach = (self.start + way) * (1.0 + 4.0 * UNIT_ROUNDOFF)
+        inside = np.minimum(way, np.maximum(reach - self.edges, 0.0))
+        bent = self.growth * (self.start + 0.5 * way) * way if self.growth else 0.0
+        return (float(self.masses @ inside) + bent) * SAFETY
+
+    def lost(self, way: float) -> float:
+        """Return what the curvature may lose on so long a way from the anchor."""
+        near = self.edges <= way * SAFETY
+        return (float(self.masses[near].sum()) + self.growth * way) * SAFETY
+
+    def after(self, way: float, moved: float) -> tuple["Bend", float]:
+        """Return that of an anchor so far off, and its mass too near to tell.
+
+        As others bin it, whose predictors are rounded by up to ``moved``.
+        """
+        if not self.masses.size:
+            return replace(self, start=0.0), 0.0
+        if not moved < KINK_EDGES[1]:
+            return replace(self, start=0.0, growth=inf), inf
+        left = (self.edges - (way + moved) * SAFETY) * (1.0 - 1e-12)
+        bins = np.searchsorted(KINK_EDGES, np.maximum(left, 0.0), side="right") - 1
+        edges = np.maximum(KINK_EDGES[bins] * (1.0 - 1e-12) - moved, 0.0)
+        doubtful = float(self.masses[bins == 0].sum()) * SAFETY
+        return Bend(self.masses, edges, self.growth), doubtful
+
+    def distance(self, left: float, floor: float) -> float:
+        """Return the least a with floor a >= left + bound, from above, or infinity.
+
+        What is gained is concave in the way. So the minimiser is no farther than the
+        first way on which it is no less than the gradient that is left.
+        """
+        if not (floor > 0.0 and left < inf and self.growth < inf):
+            return inf
+        floor, left = floor / SAFETY, left * SAFETY + UNDERFLOW
+        if self.masses.size:
+            turns = np.unique(np.maximum(self.edges - self.start, 0.0))
+            gains = np.array([floor * a - self.over(a) for a in turns.tolist()])
+            after = int(np.argmax(gains >= left))
+            if not after:  # at no way: the first of them is none
+                return inf
+            slope = np.diff(gains)[after - 1] / np.diff(turns)[after - 1]
+            way = turns[after - 1] + (left - gains[after - 1]) / slope
+        else:
+            slope = floor - self.growth * self.start
+            root = slope**2 - 2.0 * self.growth * left
+            if not (slope > 0.0 and root >= 0.0):
+                return inf
+            way = 2.0 * left / (slope + sqrt(root))
+        way = float(way) * SAFETY + UNDERFLOW
+        return way if floor * way >= left + self.over(way) else inf
 
 
 def moment_forms(rounding: Rounding, s: Vector) -> float | Vector:

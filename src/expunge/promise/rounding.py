@@ -255,13 +255,17 @@ class Rounding(Private):
         return error + share * curved * within + 16.0 * UNIT_ROUNDOFF * steeper
 
     def floor_nearby(self, way: float) -> float:
-        """Return a bound on what a fit so far from the anchor takes off its floor."""
+        """Return a bound on what a fit so far from the anchor takes off its floor.
+
+        Without what rows near kinks take (``radius.Bend``).
+        """
         far, quadratic = self._far(way), self.state.objective.quadratic
         trace, size = self.shift.trace(far), self.state.anchor.size
         moved = self.anchor + self.predictor(way, summed=True)
         whole = self.largest_penalty_weight * (quadratic * size + 1.0) + trace
         test = 4.0 * UNIT_ROUNDOFF * (self.state.block_size + 2) * whole
-        bent = self.shift.hessian(moved, far=far)
+        jumps = self.state.objective.loss.curvature_jump > 0.0
+        bent = 0.0 if jumps else self.shift.hessian(moved, far=far)
         return self.sums * trace + self.underflow + bent + test
 
     def curvature(self, *, further: float = 0.0) -> float:
