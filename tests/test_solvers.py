@@ -25,7 +25,13 @@ from expunge import (
 )
 from expunge.core.arrays import Matrix, Vector
 from expunge.core.penalties import Penalty
-from expunge.core.solver import Solution, Stop, minimise, require_converged
+from expunge.core.solver import (
+    Solution,
+    Stop,
+    hessian_model,
+    minimise,
+    require_converged,
+)
 from expunge.core.sums import loss_gradient, loss_slopes
 from expunge.exceptions import (
     InvalidInput,
@@ -205,6 +211,26 @@ def test_a_chord_is_damped_on_heavy_tails(penalty: str) -> None:
     error = np.linalg.norm(solution.theta - target)
     assert error <= 1e-8 * np.linalg.norm(target)
     assert solution.residual <= 1e-10
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_a_chord_is_kept_where_few_steps_are_left(penalty: str) -> None:
+    # Its Hessian is of another point: each step leaves a fifth of the residual.
+    objective = objective_of("logistic", penalty)
+    rows = objective.rows(*labelled("logistic", np.random.default_rng(3)))
+    near = minimise(objective, rows).theta + 0.1
+    model = hessian_model(objective, rows, theta=near)
+
+    def solve(stop: Stop) -> Solution:
+        return minimise(objective, rows, start=near, chord=model.step, stop=stop)
+
+    kept = solve(Stop(at=1e-7))
+    assert kept.residual <= 1e-7
+    assert kept.n_steps > 3
+    assert kept.n_hessians == 0
+    # To the end, and where no steps are left for it, another leads faster.
+    assert solve(Stop()).n_hessians > 0
+    assert solve(Stop(after=3, at=1e-7)).n_hessians > 0
 
 
 @pytest.mark.parametrize("penalty", ["l2", "l1", "group_lasso"])

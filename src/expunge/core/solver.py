@@ -9,8 +9,8 @@ smooth gradient g there to
 
 and a subgradient of the scaled kink at the answer (zero if there is no kink).
 
-``minimise`` has B as a matrix, and keeps it for as long as the steps contract (a
-chord): a Hessian costs tens of gradients. It runs until the optimality residual,
+``minimise`` has B as a matrix, and keeps it for as long as the steps contract, or for
+the few that are left to the end (a chord): a Hessian costs tens of gradients. It runs until the optimality residual,
 |gradient + subgradient| measured at the point that is returned, stops falling, so that
 only rounding is left; the tolerance is what ``require_converged`` insists on.
 
@@ -65,6 +65,7 @@ MAX_DOUBLINGS = 40
 SHORTEST = 2.0**-40
 HARDLY = 1e-6  # of the value: more than it rounds, and less than it should fall
 REFRESH_ABOVE = 0.1  # a chord must contract the residual by more than this
+CHORD_STEPS = 10  # or end within so many: together they cost less than a Hessian
 ARMIJO = 1e-4
 SHORT = 0.3  # of a step, below which it was cut
 PATIENT_STEPS = 10  # steps in a row that make no progress far from the end
@@ -275,6 +276,10 @@ def _descend(
         n_steps += 1
         there = here if there is None else there.with_subgradient(objective)
         slow = there.residual > max(REFRESH_ABOVE * here.residual, TOLERANCE)
+        if slow and 0.0 < there.residual < here.residual:
+            n_left = min(CHORD_STEPS, stop.after - n_steps)
+            rate = there.residual / here.residual
+            slow = rate**n_left * there.residual > stop.at
         cut = model.exact and norm(there.theta - here.theta) < SHORT * step
         model, fresh = None if slow or passes.anywhere else model, False
         if cut and passes.cautious is not None and there.residual > TOLERANCE:
@@ -616,8 +621,9 @@ def minimise_on_support(
         inner_solution = minimise(
             inner, reduced, start=inside, chord=step, stop=Stop(at=enough)
         )
-        # A rule that was given up led too slowly.
-        problem = replace(problem, step=None if inner_solution.n_hessians else step)
+        # A rule that was given up, or took more steps than two, led too slowly.
+        slow = inner_solution.n_hessians > 0 or inner_solution.n_steps > 2
+        problem = replace(problem, step=None if slow else step)
         size = here.theta.size
         theta = extend(objective, problem.small, v=inner_solution.theta, size=size)
         here = measure(objective, rows, theta=theta).with_subgradient(objective)
