@@ -512,13 +512,11 @@ def lift_slopes(rows: Rows, slope: Vector) -> Vector:
     """Return sum w x slope', flattened row by row."""
     weight = rows.weight if slope.ndim == 1 else rows.weight[:, None]
     weighted = weight * slope
-    if sparse.issparse(rows.X):
+    if slope.ndim > 1 or sparse.issparse(rows.X):
         lifted: Vector = transpose(rows.X) @ weighted
-    elif slope.ndim == 1:
+    else:
         here = isinstance(rows.X, np.ndarray)
         lifted = weighted.dot(rows.X) if here else weighted @ rows.X
-    else:
-        lifted = (weighted.T @ rows.X).T  # turned round, as in ``predict``
     return lifted.ravel()
 
 
