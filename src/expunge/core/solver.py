@@ -10,9 +10,10 @@ smooth gradient g there to
 and a subgradient of the scaled kink at the answer (zero if there is no kink).
 
 ``minimise`` has B as a matrix, and keeps it for as long as the steps contract, or for
-the few that are left to the end (a chord): a Hessian costs tens of gradients. It runs until the optimality residual,
-|gradient + subgradient| measured at the point that is returned, stops falling, so that
-only rounding is left; the tolerance is what ``require_converged`` insists on.
+the few that are left to the end (a chord): a Hessian costs tens of gradients. It runs
+until the optimality residual, |gradient + subgradient| measured at the point that is
+returned, stops falling, so that only rounding is left; the tolerance is what
+``require_converged`` insists on.
 
 ``minimise_by_products`` has B by its products, one pass over the rows each, and the
 true one at each point, since the pass that measures a point tells its curvature. A
