@@ -52,6 +52,7 @@ from expunge.registry.storage.engine import Collision, write_exactly
 from expunge.registry.storage.keystore import (
     count_made,
     find_unused,
+    mark_dead,
     note_shredded,
     read_counts,
     read_dead,
@@ -117,6 +118,7 @@ class TestPeople:
     ) -> list[people_table.PersonRows]:
         with store.write() as connection:
             found = rows_in(connection, "m", tags=[f"tag {one}" for one in numbers])
+            mark_dead(connection, [one.key for one in found])
             people_table.delete_rows(connection, found)
             gone = [one.subject for one in found]
             people_table.delete_unused_tags(connection, gone)
@@ -192,14 +194,14 @@ class TestPeople:
         used = range(1, self.N + 6)
         with store.write() as connection:
             count_made(connection, used)
-            assert read_counts(connection) == (keystore.end(), 0)
+            assert read_counts(connection)[:2] == (keystore.end(), 0)
         lost, mine = keystore.add(3), keystore.add()
         with store.write() as connection:
             (one,) = rows_in(connection, "m", tags=["tag 1"])
             new = replace(one, key=next(iter(mine)))
             people_table.insert_rows(connection, [new])
             count_made(connection, mine)  # others come before, so this is not counted
-            made, _ = read_counts(connection)
+            made = read_counts(connection).made
             assert made == used.stop
             unused = find_unused(connection, range(made, keystore.end()))
         assert unused == [*lost]

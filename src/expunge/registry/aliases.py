@@ -44,9 +44,8 @@ from .keys import read_tag_keys, write_tag_key_ids
 from .recovery.losses import ALIASED, UNALIASED
 from .request import find_waiting_tags
 from .storage import people_table, releases_table
-from .storage.engine import insert_lines
+from .storage.engine import chunks, insert_lines
 from .storage.keystore import new_key, seal, unseal
-from .storage.people_table import chunks
 from .storage.tables import aliases as alias_table
 from .storage.tables import overtaken_error
 from .worker import recover

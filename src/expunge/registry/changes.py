@@ -38,7 +38,7 @@ from .loaded_model import (
 from .now import now
 from .settle import Settlement
 from .storage import people_table, releases_table
-from .storage.keystore import count_made
+from .storage.keystore import count_made, mark_dead
 from .storage.people_table import IN_USE, PersonRows
 
 Load: TypeAlias = Callable[[str], LoadedModel]
@@ -138,8 +138,11 @@ class Change(Private):
 
 def write_changes(connection: Connection, changes: Sequence[Change]) -> None:
     """Write changes, in an order in which no tag is deleted that is still needed."""
+    deleted = [line for one in changes for line in one.deleted]
+    replaced = [one.before.key for one in changes if one.before and one.after]
+    mark_dead(connection, [*(line.key for line in deleted), *replaced])
+    people_table.delete_rows(connection, deleted)
     for one in changes:
-        people_table.delete_rows(connection, one.deleted)
         people_table.say_where(connection, one.said)
         people_table.insert_rows(connection, one.inserted)
         if one.before is not None and one.after is not None:
@@ -150,7 +153,7 @@ def write_changes(connection: Connection, changes: Sequence[Change]) -> None:
                 connection, one.name, before=one.before.key, after=after
             )
     count_made(connection, [key for one in changes for key in one.keys])
-    gone = {line.subject for one in changes for line in one.deleted}
+    gone = {line.subject for line in deleted}
     people_table.delete_unused_tags(connection, sorted(gone))
 
 
@@ -304,9 +307,11 @@ def schedule_exhausted(name: str) -> ScheduleExhausted:
     )
 
 
-def require_release(context: Context, name: str) -> LoadedModel:
+def require_release(
+    context: Context, name: str, *, key: int | None = None
+) -> LoadedModel:
     """Return a model; raise ScheduleExhausted if its budget allows no release."""
-    loaded = context.load_model(name)
+    loaded = context.load_model(name, key=key)
     if loaded.private.accountant.remaining() == 0:
         raise schedule_exhausted(name)
     return loaded
@@ -335,6 +340,7 @@ def write_unreleased(context: Context, loaded: LoadedModel) -> None:
     made = [written]
     with give_up_keys(context, made) as is_done, context.log.batch() as connection:
         after = {"key": written, "number": loaded.number}
+        mark_dead(connection, [loaded.key])
         releases_table.advance_model(connection, name, before=loaded.key, after=after)
         count_made(connection, made)
         is_done()

@@ -13,14 +13,14 @@ right: nothing is accepted or applied, because the days in receipts would be fal
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from ..exceptions import StoreFailed
 from ..ledger.documents import day_of, days_between
 from .context import WAIT, Context
 from .now import now
 from .storage import ledger_table
-from .storage.tables import read_metadata, write_metadata
+from .storage.tables import entries, metadata, write_metadata
 
 BELIEVED = "believed clock"
 """In the store: the last day that was believed, and a day of the ledger that was too
@@ -77,29 +77,37 @@ class ClockStatus:
         return ""
 
 
+_RECORDED = select(
+    select(metadata.c.value).where(metadata.c.name == BELIEVED).scalar_subquery(),
+    select(entries.c.day)
+    .order_by(entries.c.sequence.desc())
+    .limit(1)
+    .scalar_subquery(),
+)
+
+
 def read_clock(connection: Connection) -> ClockStatus:
     """Return whether the clock can be believed now, by what a store has recorded."""
-    believed, excused = _read_believed(connection)
-    return _judge(connection, believed, excused=excused)
+    return _read(connection)[0]
 
 
-def _judge(connection: Connection, believed: str, *, excused: str) -> ClockStatus:
-    today, ledger = day_of(now()), ledger_table.read_last_day(connection)
-    believed = believed or ledger or today  # it may have never worked
+def _read(connection: Connection) -> tuple[ClockStatus, str, str]:
+    """Return how the clock stands, the last day that was believed, and the one excused.
+
+    A day of the ledger is excused if it was too late when the clock was confirmed.
+    """
+    recorded, last = connection.execute(_RECORDED).one()
+    believed, _, excused = (recorded or "").partition(" ")
+    today, ledger = day_of(now()), last or ""
+    since = believed or ledger or today  # it may have never worked
     state: ClockState = "believed"
     if ledger > excused and days_between(today, ledger) > MOST_BACK:
-        return ClockStatus("behind", today, ledger)
-    if days_between(today, believed) > MOST_BACK:
+        return ClockStatus("behind", today, ledger), believed, excused
+    if days_between(today, since) > MOST_BACK:
         state = "behind"
-    elif days_between(believed, today) > MOST_AHEAD:
+    elif days_between(since, today) > MOST_AHEAD:
         state = "ahead"
-    return ClockStatus(state, today, believed)
-
-
-def _read_believed(connection: Connection) -> tuple[str, str]:
-    """Return the last day that was believed, and the ledger's day if excused."""
-    believed, _, excused = read_metadata(connection, BELIEVED).partition(" ")
-    return believed, excused
+    return ClockStatus(state, today, since), believed, excused
 
 
 def require_clock(connection: Connection) -> ClockStatus:
@@ -119,8 +127,8 @@ def follow_clock(context: Context) -> bool:
     The lock is held. It is written once a day.
     """
     with context.store.read(snapshot=False) as connection:
-        believed, excused = _read_believed(connection)
-        status = _refuse_behind(_judge(connection, believed, excused=excused))
+        status, believed, excused = _read(connection)
+        _refuse_behind(status)
     if not status.is_believed:
         return False
     if believed < status.today:

@@ -10,7 +10,7 @@ with what is left of them.
 That copies of a release were taken back changes nothing else: it is stated at once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -55,23 +55,29 @@ from .statements import (
     read_unstated,
 )
 from .storage import releases_table
-from .storage.keystore import read_counts, read_dead
+from .storage.keystore import Counts, read_counts, read_dead
 from .storage.ledger_table import LedgerBatch
 from .storage.releases_table import ReleaseStatus
 
 NO_CERTIFICATES: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
-def finish_committed(context: Context, wait: float) -> None:
+def finish_committed(
+    context: Context, wait: float, *, counts: Counts | None = None
+) -> None:
     """Erase what was deleted, and state what the store says must be stated.
 
     A checkpoint may have been replaced without a request or a release, for instance by
-    ``reanchor``: then there is nothing to state, but an old key to destroy.
+    ``reanchor``: then there is nothing to state, but an old key to destroy. ``counts``
+    is what the store says of keys, if that was just read.
     """
-    with context.store.read(snapshot=False) as connection:
-        made, _ = read_counts(connection)
-    if made != context.keystore.end():
+    if counts is None:
+        with context.store.read(snapshot=False) as connection:
+            counts = read_counts(connection)
+    if counts.made != context.keystore.end():
         settle_keys(context)
+    elif not counts.is_left:
+        return
     # At one moment: what another worker states from here on has our numbers.
     with context.store.read() as connection:
         rows, dead = read_unstated(connection), read_dead(connection)
@@ -84,6 +90,7 @@ def finish_committed(context: Context, wait: float) -> None:
         statement = _make_statement(context, rows, ledger=ledger) if ledger else None
     if statement is not None:
         write_statement(context, statement, also=note_erased)
+        context.answered, context.certificates = {}, {}
     else:
         with context.log.batch() as connection:
             note_erased(connection)
@@ -91,22 +98,32 @@ def finish_committed(context: Context, wait: float) -> None:
 
 def state_releases(connection: Connection, names: Sequence[str]) -> None:
     """Have the newest releases of models stated; the transaction made them."""
-    entries: list[Entry] = []
-    for line in releases_table.read_newest_digests(connection, names):
-        kind = ModelRegistered if line.before is None else ReleaseMade
-        made = kind(sequence=0, day=FIRST_DAY, model=line.name, certificate=line.digest)
-        entries.append(made)
-        if line.before is not None:
-            # Earlier ones were superseded in earlier entries.
-            entry = ReleasesSuperseded(
-                sequence=0,
-                day=FIRST_DAY,
-                model=line.name,
-                certificates=(line.before,),
-                by=line.digest,
-            )
-            entries.append(entry)
+    entries = [
+        entry
+        for line in releases_table.read_newest_digests(connection, names)
+        for entry in release_entries(line.name, line.digest, before=line.before)
+    ]
     add_unstated(connection, entries, earliest=[0] * len(entries))
+
+
+def release_entries(
+    model: str, certificate: str, *, before: str | None
+) -> Iterator[Entry]:
+    """Yield the entries about a release, in place of the one before if there is one.
+
+    Both are digests of certificates.
+    """
+    kind = ModelRegistered if before is None else ReleaseMade
+    yield kind(sequence=0, day=FIRST_DAY, model=model, certificate=certificate)
+    if before is not None:
+        # Earlier ones were superseded in earlier entries.
+        yield ReleasesSuperseded(
+            sequence=0,
+            day=FIRST_DAY,
+            model=model,
+            certificates=(before,),
+            by=certificate,
+        )
 
 
 def state_answers(
@@ -114,10 +131,12 @@ def state_answers(
     answered: Sequence[RequestStatus],
     *,
     certificates: Mapping[str, Mapping[str, str]] = NO_CERTIFICATES,
+    releases: Sequence[Entry] = (),
 ) -> None:
     """Have those requests stated that the transaction answers.
 
-    With the digests of the certificates that each led to, by request and model.
+    With the digests of the certificates that each led to, by request and model, and
+    after the entries about ``releases`` that it made.
     """
     entries = [
         RequestCompleted(
@@ -136,7 +155,8 @@ def state_answers(
         )
         for one in answered
     ]
-    add_unstated(connection, entries, earliest=[one.accepted for one in answered])
+    earliest = [0] * len(releases) + [one.accepted for one in answered]
+    add_unstated(connection, [*releases, *entries], earliest=earliest)
 
 
 def state_removal(connection: Connection, name: str, *, time: int) -> None:
@@ -159,9 +179,12 @@ def _make_statement(
     pending = [read_entry(row.text) for row in rows]
     done = [one.request for one in pending if isinstance(one, RequestCompleted)]
     digests = [one.certificate for one in pending if isinstance(one, MADE)]
+    requests, texts = context.answered, context.certificates
     with context.store.read(snapshot=False) as connection:
-        requests = find_requests(connection, done)
-        texts = releases_table.read_certificates(connection, digests)
+        if not requests.keys() >= {*done}:
+            requests = find_requests(connection, done)
+        if texts.keys() != {*digests}:
+            texts = releases_table.read_certificates(connection, digests)
         shipped = releases_table.shipped_releases(connection) if digests else []
     batch = LedgerBatch(ledger)
     time = next_entry_time(batch.ledger, max(row.earliest for row in rows))

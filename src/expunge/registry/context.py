@@ -31,6 +31,7 @@ from ..rights.regimes import regime_named
 from .head_file import HeadFile
 from .log import Log
 from .now import now
+from .request import RequestStatus
 from .statements import Statement, apply_line
 from .storage import (
     Checkpoints,
@@ -45,6 +46,7 @@ from .storage import (
 )
 from .storage.engine import Collision, translate_errors
 from .storage.keystore import (
+    Counts,
     count_made,
     find_unused,
     mark_dead,
@@ -299,6 +301,9 @@ class Context(Private):
         Models as last loaded; each is valid while its checkpoint is the current one.
     ledger
         Where the ledger stood when it was last looked at.
+    answered, certificates
+        What this process committed since it has the lock, to be stated: requests by
+        id, and certificates by digest, as JSON. Whatever is not here is read.
     """
 
     paths: Paths
@@ -308,6 +313,8 @@ class Context(Private):
     log: Log
     cache: "dict[str, LoadedModel]" = field(default_factory=dict)
     ledger: Ledger | None = None
+    answered: dict[str, RequestStatus] = field(default_factory=dict)
+    certificates: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def in_folder(cls, paths: Paths, settings: Settings) -> "Context":
@@ -368,6 +375,7 @@ class Context(Private):
     @contextmanager
     def take_turn(self) -> Iterator[None]:
         """Work, with the lock held; a failure after another took over becomes Busy."""
+        self.answered, self.certificates = {}, {}
         self.log.begin_turn()
         try:
             yield
@@ -382,14 +390,18 @@ class Context(Private):
                 return self.log.current_turn() != self.log.turn
         return False
 
-    def load_model(self, name: str) -> "LoadedModel":
-        """Return a model with its private state; only the worker may ask."""
+    def load_model(self, name: str, *, key: int | None = None) -> "LoadedModel":
+        """Return a model with its private state; only the worker may ask.
+
+        ``key`` is the number of the key of its checkpoint, if that was just read.
+        """
         from .loaded_model import load_checkpoint
 
-        with self.store.read() as connection:
-            keys = releases_table.read_keys(connection)
+        with self.store.read(snapshot=False) as connection:
+            if key is None:
+                key = releases_table.read_keys(connection).get(name)
             known = self.cache.get(name)
-            if known is not None and known.key == keys.get(name):
+            if known is not None and known.key == key:
                 return known
             line = releases_table.read_newest(connection, name)
         # A model without a release has no checkpoint: then loading says so.
@@ -495,12 +507,15 @@ def erase_deleted(
         erase()
 
 
-def require_keys(context: Context, connection: Connection) -> None:
+def require_keys(context: Context, connection: Connection) -> Counts:
     """Refuse a file of keys that does not belong to the database."""
-    made, shredded = read_counts(connection)
+    counts = read_counts(connection)
     keys = releases_table.read_keys(connection)
     used = {name: key for name, key in keys.items() if key}
-    context.keystore.require_current(made=made, shredded=shredded, used=used)
+    context.keystore.require_current(
+        made=counts.made, shredded=counts.shredded, used=used
+    )
+    return counts
 
 
 @contextmanager
@@ -536,7 +551,7 @@ def settle_keys(context: Context, *, first: int | None = None) -> None:
     is refused.
     """
     with context.store.read(snapshot=False) as connection:
-        made, _ = read_counts(connection)
+        made = read_counts(connection).made
     end = context.keystore.end()
     with context.log.batch() as connection:
         unused = find_unused(connection, range(first or made, end))

@@ -61,8 +61,8 @@ from .request import (
     requests,
     require_request_id,
 )
+from .storage.engine import chunks
 from .storage.keystore import KEY_BYTES, new_key, seal, unseal
-from .storage.people_table import chunks
 from .storage.tables import columns_of, read_metadata, schema, write_metadata
 from .web_address import parse_web_address
 

@@ -178,7 +178,16 @@ class Log(Private):
         Of this process, while it works.
     """
 
-    __slots__ = ("_apply", "_seen", "_store", "_threads", "mark_path", "path", "turn")
+    __slots__ = (
+        "_apply",
+        "_begun",
+        "_seen",
+        "_store",
+        "_threads",
+        "mark_path",
+        "path",
+        "turn",
+    )
 
     def __init__(
         self, path: Path, mark_path: Path, store: Store, *, apply: Apply
@@ -187,6 +196,7 @@ class Log(Private):
         self._store, self._apply = store, apply
         self._threads = RLock()
         self._seen = _Seen()
+        self._begun = Position(BEGINNING, "")
         self.turn = ""
 
     # Writing.
@@ -198,7 +208,7 @@ class Log(Private):
         *,
         in_turn: bool = False,
         by: Apply | None = None,
-        ahead: Collection[str] = (),
+        ahead: Callable[[Iterable[Content]], None] | None = None,
     ) -> Iterator[Connection]:
         """Write a line and what the block writes, both or neither.
 
@@ -211,37 +221,44 @@ class Log(Private):
         by
             Writes what the line says, where this is known better than from the line.
         ahead
-            Requests of the line that count by it alone while a backup is being
-            restored, which takes them in. The block must not write then.
+            Given if the line counts by itself while a backup is being restored, which
+            takes it in. It is called with the lines that the database lacks, and may
+            refuse. The block must not write then.
         """
         turn = _new_turn() if in_turn else ""
         with self._open_alone() as descriptor:
-            try:
-                before, seen = self._catch_up(descriptor)
-            except NeedsRestore:
-                if not ahead:
-                    raise
+            while True:
                 with self._store.write() as connection:
-                    before = read_position(connection)
-                    seen = self._end_ahead(descriptor, before, requests=ahead)
+                    # In turn nobody takes over until the commit.
+                    before = read_position(connection, lock=in_turn)
+                    if in_turn:
+                        self._require_own(before)
+                    try:
+                        missing, seen = self._missing(descriptor, before)
+                    except NeedsRestore:
+                        if ahead is None:
+                            raise
+                        seen = self._end_ahead(descriptor, before, check=ahead)
+                        yield connection
+                        data = encode_line(line)
+                        self._append(descriptor, data, last=seen.after(data))
+                        return
+                    if missing:
+                        # Alone: whatever fails afterwards does not take it back.
+                        self._take_in(connection, before, missing=missing, seen=seen)
+                        continue
                     yield connection
-                    data = encode_line(line)
-                    self._append(descriptor, data, last=seen.after(data))
-                return
-            with self._store.write() as connection:
-                if in_turn:  # and nobody takes over until the commit
-                    self._require_own(read_position(connection, lock=True))
-                yield connection
-                if line and in_turn:
-                    line[TURN] = before.turn
-                if line:
-                    (by or self._apply)(connection, line)
-                if line or in_turn:
-                    data = encode_line(line) if line else b""
-                    last = seen.after(data)
-                    self._move(connection, before, after=last.mark, turn=turn)
+                    if line and in_turn:
+                        line[TURN] = before.turn
                     if line:
-                        self._append(descriptor, data, last=last)
+                        (by or self._apply)(connection, line)
+                    if line or in_turn:
+                        data = encode_line(line) if line else b""
+                        last = seen.after(data)
+                        self._move(connection, before, after=last.mark, turn=turn)
+                        if line:
+                            self._append(descriptor, data, last=last)
+                break
         if in_turn:
             self.turn = turn
 
@@ -257,15 +274,25 @@ class Log(Private):
             self._take_turn(connection, turn)
         self.turn = turn
 
+    def begin_turn(self) -> None:
+        """Read how far the database is, and its turn, with the worker's lock held."""
+        with self._store.read(snapshot=False) as connection:
+            self._begun = read_position(connection)
+        self.turn = self._begun.turn
+
     def catch_up(self) -> None:
         """Give the database what it lacks, as the worker: at most one line."""
-        with self._store.read(snapshot=False) as connection:
-            known = read_position(connection).mark
-        self.require(known)
-        if known.end == (self.path.stat().st_size if self.path.exists() else 0):
+        self.require(self._begun.mark)
+        # Lines that others wrote since are in the database, too.
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if self._begun.mark.end == size:
             return
-        with self._open_alone() as descriptor:
-            self.turn = self._catch_up(descriptor, in_turn=True)[0].turn
+        with self._open_alone() as descriptor, self._store.write() as connection:
+            before = read_position(connection, lock=True)
+            self._require_own(before)
+            missing, seen = self._missing(descriptor, before)
+            turn = self._take_in(connection, before, missing=missing, seen=seen)
+        self.turn = turn
 
     @contextmanager
     def restore(
@@ -293,31 +320,23 @@ class Log(Private):
             self._append(descriptor, data, last=last)
         self.turn = turn
 
-    def _catch_up(
-        self, descriptor: int, *, in_turn: bool = False
-    ) -> tuple[Position, _Seen]:
-        """Give the database what it lacks; return how far it is then.
-
-        In a transaction of its own: whatever fails afterwards does not take it back.
-        """
-        with self._store.read(snapshot=False) as connection:
-            before = read_position(connection)
-        if in_turn:
-            self._require_own(before)
-        missing, seen = self._missing(descriptor, before)
+    def _take_in(
+        self,
+        connection: Connection,
+        before: Position,
+        *,
+        missing: Sequence[Content],
+        seen: _Seen,
+    ) -> str:
+        """Give the database what it lacks; return the turn that it has then."""
         if not missing:
-            return before, seen
+            return before.turn
         # The worker whose line it is must not go on: it believes that it failed.
         turn = _new_turn() if any(TURN in one for one in missing) else ""
-        with self._store.write() as connection:
-            for one in missing:
-                self._apply(connection, one)
-            self._move(connection, before, after=seen.mark, turn=turn)
-        return Position(seen.mark, turn or before.turn), seen
-
-    def begin_turn(self) -> None:
-        """Read the turn, with the worker's lock held."""
-        self.turn = self.current_turn()
+        for one in missing:
+            self._apply(connection, one)
+        self._move(connection, before, after=seen.mark, turn=turn)
+        return turn or before.turn
 
     def require_turn(self) -> None:
         """Refuse to go on if another process took over."""
@@ -355,20 +374,19 @@ class Log(Private):
             raise overtaken_error()
 
     def _end_ahead(
-        self, descriptor: int, before: Position, *, requests: Collection[str]
+        self,
+        descriptor: int,
+        before: Position,
+        *,
+        check: Callable[[Iterable[Content]], None],
     ) -> _Seen:
         """Return where the log ends, of which the database lacks more than a line.
 
-        Refuses requests that are among what it lacks, and a log that was replaced.
+        Refuses a log that was replaced.
         """
         lines, seen = self._missing(descriptor, before, restoring=True)
         self._require_number(before.mark, seen.number)
-        there = {one["request"] for line in lines for one in line.get("accepted", ())}
-        if not there.isdisjoint(requests):
-            raise Busy(
-                "a backup is being restored, and these requests were sent before; wait "
-                "until it is done, and send them again"
-            )
+        check(lines)
         return seen
 
     def _append(self, descriptor: int, data: bytes, *, last: _Seen) -> None:

@@ -46,7 +46,7 @@ from .keys import read_tag_keys, write_tag_key_ids
 from .now import now
 from .statements import delete_model
 from .storage import people_table, releases_table
-from .storage.keystore import count_made
+from .storage.keystore import count_made, mark_dead
 from .storage.releases_table import ReleaseStatus
 from .worker import recover
 
@@ -238,6 +238,7 @@ def store_model(
         made.append(written)
         after: dict[str, object] = {"key": written, "number": number, "fits": fits + 1}
         after |= {"subject_kind": kind, "columns": columns}
+        mark_dead(connection, [before])
         releases_table.advance_model(connection, name, before=before, after=after)
         write_release(connection, name, number=number, public=snapshot.public)
         state_releases(connection, [name])

@@ -37,11 +37,9 @@ from ..ledger.documents import day_of, midnight
 from ..ledger.entries import RequestExtended
 from ..rights.standing import Outcome, Right, forgets
 from .now import today
-from .storage.engine import analyse, write_exactly
+from .storage.engine import CHUNK, analyse, chunks, write_exactly
 from .storage.keystore import count_made
 from .storage.people_table import (
-    CHUNK,
-    chunks,
     delete_waiting,
     insert_waiting,
     read_waiting,

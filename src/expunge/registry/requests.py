@@ -95,10 +95,9 @@ from .request import (
 from .request import requests as table
 from .statements import accepted_line, insert_accepted, write_cancelled
 from .storage import people_table, releases_table
-from .storage.engine import Collision, collision_error
+from .storage.engine import Collision, chunks, collision_error
 from .storage.keystore import place_of, seal
 from .storage.ledger_table import LedgerBatch
-from .storage.people_table import chunks
 from .storage.tables import (
     aliases,
     overtaken_error,
@@ -521,9 +520,20 @@ def _write_new(
     accepted: dict[str, RequestStatus] = {}
     line: Content = {}
     ids = [one.row.request for one in new]
-    with context.log.record(line, by=insert_accepted, ahead=ids) as connection:
-        if find_requests(connection, ids):
-            raise collision_error()  # now that nobody else can write
+
+    def ahead(missing: Iterable[Content]) -> None:
+        there = {one["request"] for some in missing for one in some.get("accepted", ())}
+        if not there.isdisjoint(ids):
+            raise Busy(
+                "a backup is being restored, and these requests were sent before; wait "
+                "until it is done, and send them again"
+            )
+        with context.store.read() as connection:
+            if find_requests(connection, ids):
+                raise collision_error()
+
+    # One that somebody else sent since they were looked up is a Collision.
+    with context.log.record(line, by=insert_accepted, ahead=ahead) as connection:
         lines = []
         # Requests are settled in the order of these times, and two calls may come
         # within a millisecond. A time far ahead is that of a clock that was wrong: it

@@ -41,14 +41,14 @@ from ..exceptions import (
     Unforeseen,
     WindowOpen,
 )
-from ..ledger import UnusableKey
+from ..ledger import Entry, UnusableKey
 from ..rights.standing import DONE, NOTHING_FOUND
 from .clock import follow_clock
 from .completion import (
     finish_committed,
+    release_entries,
     state_answers,
     state_ended_holds,
-    state_releases,
 )
 from .context import Context, give_up_keys, keep_head, require_keys
 from .keys import tidy_keys
@@ -68,8 +68,8 @@ from .request import (
 )
 from .settle import EARLIER, FAILED, LOST, Settlement, settle
 from .storage import people_table, releases_table
+from .storage.engine import chunks
 from .storage.keystore import Keystore, place_of, unseal
-from .storage.people_table import chunks
 from .storage.tables import aliases
 from .window import SECOND
 
@@ -118,18 +118,26 @@ def apply_batch(
     ``failed`` are earlier requests that could not be applied, and ``apart`` those of
     these that are tried on their own later.
     """
-    from .changes import Change, Reading, make_changes, read_moves, sort_moves
+    from .changes import (
+        Change,
+        Reading,
+        make_changes,
+        read_moves,
+        require_release,
+        sort_moves,
+    )
 
     broken: set[str] = set()
     readings: dict[str, Reading] = {}
     with context.store.read(snapshot=False) as connection:
-        settlement, people = _settle_waiting(
+        settlement, people, keys = _settle_waiting(
             context, connection, waiting=waiting, failed=list(failed), apart=apart
         )
         moves = sort_moves(settlement)
         for model, move in sorted(moves.items()):
             with _isolated(context, model, broken=broken):
-                readings[model] = read_moves(context, moves={model: move})
+                load = partial(require_release, context, key=keys.get(model))
+                readings[model] = read_moves(context, moves={model: move}, load=load)
     changes: list[Change] = []
     for place, (model, reading) in enumerate(readings.items()):
         on_progress(place, len(readings) + 1)
@@ -239,10 +247,11 @@ def _settle_waiting(
     waiting: Sequence[RequestStatus],
     failed: Sequence[str],
     apart: Collection[str],
-) -> tuple[Settlement, dict[str, list[int]]]:
+) -> tuple[Settlement, dict[str, list[int]], dict[str, int]]:
     """Return what waiting requests come to, behind those that failed, and their people.
 
-    People are numbers in the store, which does not know all of them.
+    People are numbers in the store, which does not know all of them. With them come
+    the keys of the checkpoints of models that have rows of theirs.
     """
     from .changes import sort_people
 
@@ -271,7 +280,7 @@ def _settle_waiting(
         behind=behind,
         apart=apart,
     )
-    return settlement, numbers
+    return settlement, numbers, {name: one.key for name, one in newest.items()}
 
 
 def _read_new_rows(
@@ -342,11 +351,16 @@ def commit_changes(
     """
     from .changes import write_changes
 
-    digests = {
-        one.name: one.after.snapshot.public.release.certificate.digest()
-        for one in changes
-        if one.after is not None
-    }
+    releases: list[Entry] = []
+    digests: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for one in sorted(changes, key=lambda one: one.name):
+        if one.before is not None and one.after is not None:
+            certificate = one.after.snapshot.public.release.certificate
+            digests[one.name] = digest = certificate.digest()
+            texts[digest] = certificate.to_json()
+            old = one.before.snapshot.public.release.certificate.digest()
+            releases += release_entries(one.name, digest, before=old)
     certificates = {
         request: {name: digests[name] for name in sorted(some) if name in digests}
         for request, some in models.items()
@@ -363,8 +377,9 @@ def commit_changes(
             before(connection)
             write_changes(connection, changes)
             mark_applied(connection, answered)
-            state_releases(connection, list(digests))
-            state_answers(connection, answered, certificates=certificates)
+            state_answers(
+                connection, answered, certificates=certificates, releases=releases
+            )
             after(connection)
             is_done()
     except BaseException:
@@ -372,6 +387,8 @@ def commit_changes(
         for change in changes:
             context.cache.pop(change.name, None)
         raise
+    context.answered |= {one.request: one for one in answered}
+    context.certificates |= texts
     for change in changes:
         if change.after is not None:
             context.remember(change.after)
@@ -444,7 +461,7 @@ def _choose_waiting(
     is_open = {line.request for line in waiting if line.window.is_open(moment)}
     while only is None and waiting and waiting[-1].request in is_open:
         is_open.remove(waiting.pop().request)  # nothing comes after it
-    if only is None and not is_open:
+    if not is_open and (only is None or {*only} >= {one.request for one in waiting}):
         return waiting, {}
     with context.store.read() as connection:
         tags = read_tags(connection, [line.request for line in waiting])
@@ -493,8 +510,8 @@ def recover(context: Context, wait: float) -> Sequence[RequestStatus]:
     may_end = follow_clock(context)
     with context.store.read(snapshot=False) as connection:
         pending = read_pending(connection)
-        require_keys(context, connection)
-    finish_committed(context, wait)
+        counts = require_keys(context, connection)
+    finish_committed(context, wait, counts=counts)
     tidy_keys(context)
     if may_end and _erase_ended_holds(context):
         finish_committed(context, wait)

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock, local
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -65,8 +65,12 @@ SESSION = (
     "random_page_cost=1.1",
     f"lock_timeout={int(PATIENCE * 1000)}",  # others may hold a lock for ever
 )
+CHUNK = 500  # values in one statement
 # States of PostgreSQL: lock timeout, deadlock, serialisation failure.
 OTHERS_IN_THE_WAY = ("55P03", "40P01", "40001")
+
+
+T = TypeVar("T")
 
 
 class Collision(StoreFailed):
@@ -295,6 +299,12 @@ def analyse(connection: Connection, *columns: str) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"ANALYZE {', '.join(columns)}")
+
+
+def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Yield the values a few hundred at a time: a statement takes only so many."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 def write_exactly(

@@ -36,17 +36,34 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, select, text, union_all
+from sqlalchemy import (
+    Connection,
+    bindparam,
+    delete,
+    exists,
+    select,
+    text,
+    union_all,
+)
 
 from ...core.values import Private
 from ...disk import denied_message, find_inode, replace_file
 from ...exceptions import NeedsRestore, StoreFailed, needing
 from ...ledger.keys import OTHERS, UnusableKey, read_or_create_secret
 from ...promise.noise import random_bytes
-from .engine import translate_errors
-from .tables import MADE, SHREDDED, models, read_values, rows, shred, write_later
+from .engine import chunks, translate_errors
+from .tables import (
+    MADE,
+    SHREDDED,
+    metadata,
+    models,
+    rows,
+    shred,
+    unstated,
+    write_later,
+)
 
 KEY_BYTES, NONCE_BYTES = 32, 12
 CHUNK = 1 << 20
@@ -347,17 +364,42 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 # What the database says of keys.
 
+_COUNTS = select(
+    *(
+        select(metadata.c.value).where(metadata.c.name == name).scalar_subquery()
+        for name in (MADE, SHREDDED)
+    ),
+    *(exists().select_from(table) for table in (shred, unstated)),
+)
 _MARK = text("INSERT INTO shred (number) VALUES (:number) ON CONFLICT DO NOTHING")
-_SHREDDED = delete(shred).where(shred.c.number == bindparam("number"))
+_SHREDDED = delete(shred).where(
+    shred.c.number.in_(bindparam("numbers", expanding=True))
+)
 _COUNT_MADE = text(
     f"UPDATE metadata SET value = :end WHERE name = '{MADE}' AND value = :first"
 )
 
 
-def read_counts(connection: Connection) -> tuple[int, int]:
-    """Return the number after the last key, and how often keys were destroyed."""
-    made, shredded = read_values(connection, MADE, SHREDDED)
-    return int(made or FIRST), int(shredded or 0)
+class Counts(NamedTuple):
+    """What the database says of keys.
+
+    Attributes
+    ----------
+    made, shredded
+        The number after the last key, and how often keys were destroyed.
+    is_left
+        Whether keys must be destroyed, or entries stated in the ledger.
+    """
+
+    made: int
+    shredded: int
+    is_left: bool
+
+
+def read_counts(connection: Connection) -> Counts:
+    """Return what the database says of keys."""
+    made, shredded, *left = connection.execute(_COUNTS).one()
+    return Counts(int(made or FIRST), int(shredded or 0), any(left))
 
 
 def count_made(connection: Connection, numbers: Iterable[int]) -> None:
@@ -397,6 +439,6 @@ def note_shredded(
     connection: Connection, numbers: Sequence[int], *, count: int
 ) -> None:
     """Record that keys are destroyed, and how often some were by then."""
-    if numbers:
-        connection.execute(_SHREDDED, [{"number": number} for number in numbers])
+    for some in chunks(numbers):
+        connection.execute(_SHREDDED, {"numbers": some})
     write_later(connection, SHREDDED, value=f"{count:020d}")

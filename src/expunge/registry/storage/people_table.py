@@ -16,7 +16,7 @@ a person.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
@@ -31,11 +31,10 @@ from sqlalchemy import (
 
 from ...core.values import Private
 from ...rights.standing import Place
-from .engine import analyse
+from .engine import analyse, chunks
 from .keystore import (
     Keystore,
     destroyed_error,
-    mark_dead,
     place_of,
     seal,
     unseal,
@@ -43,15 +42,12 @@ from .keystore import (
 from .tables import models, request_tags, rows, shred, subjects
 
 AT_ONCE = 4096  # people who are sealed at once
-CHUNK = 500  # values in one statement
 ROW_TAG = "row:"
 IN_USE: Final = "in use"
 RESTRICTED: Final = "restricted"
 HELD: Final = "held"
 APART = (RESTRICTED, HELD)
 WAITING = "waiting"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -385,10 +381,8 @@ def say_where(connection: Connection, found: Sequence[PersonRows]) -> None:
 
 
 def delete_rows(connection: Connection, found: Sequence[PersonRows]) -> None:
-    """Delete rows, and leave their tags; their keys are to be destroyed."""
-    numbers = [one.key for one in found]
-    mark_dead(connection, numbers)
-    for chunk in chunks(numbers):
+    """Delete rows, and leave their tags; ``mark_dead`` has their keys destroyed."""
+    for chunk in chunks([one.key for one in found]):
         connection.execute(_STRIKE, {"keys": chunk})
 
 
@@ -478,12 +472,6 @@ def count_fits(connection: Connection, wanted: Sequence[str]) -> dict[str, int]:
     """Return how often each of these models was fitted; none if it is not there."""
     found = connection.execute(_FITS, {"names": wanted})
     return {name: fits for name, fits in found}
-
-
-def chunks(values: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
-    """Yield the values a few hundred at a time: a statement takes only so many."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
 
 
 def _read_ids(connection: Connection, tags: Sequence[str]) -> dict[str, int]:

@@ -25,9 +25,8 @@ from sqlalchemy import (
 from ...exceptions import Busy, InvalidInput, ScheduleExhausted, StoreFailed
 from ...ledger import ModelRegistered, ReleaseMade, ReleaseWithdrawn
 from ...rights.identifiers import ID
-from .engine import write_exactly
+from .engine import chunks, write_exactly
 from .keystore import mark_dead
-from .people_table import chunks
 from .tables import models, releases, shipments, shred
 
 HASH_BYTES = 32
@@ -193,8 +192,8 @@ def advance_model(
     """Let the checkpoint after the one of this key count, with the release it has.
 
     ``after`` holds ``key`` and ``number``. Raises Busy if another process was faster.
+    ``mark_dead`` has the key before destroyed.
     """
-    mark_dead(connection, [before])
     moved = {"of": name, "before": before, **after}
     refusal = model_changed_error(name)
     write_exactly(connection, _ADVANCE, rows=[moved], n=1, refusal=refusal)
@@ -208,7 +207,13 @@ def model_changed_error(name: str) -> Busy:
 
 
 _CERTIFICATES = (
-    select(models.c.name, models.c.fits, models.c.removed, releases.c.certificate)
+    select(
+        models.c.name,
+        models.c.key,
+        models.c.fits,
+        models.c.removed,
+        releases.c.certificate,
+    )
     .join(releases, _IS_NEWEST)
     .where(models.c.name.in_(bindparam("names", expanding=True)))
 )
@@ -219,7 +224,8 @@ def read_newest_certificates(
 ) -> dict[str, Row[Any]]:
     """Return the certificate of the newest release of each of these models.
 
-    With it come ``fits``, how often the model was fitted, and when it was ``removed``.
+    With it come ``fits``, how often the model was fitted, when it was ``removed``, and
+    the ``key`` of its checkpoint.
     """
     found: Iterable[Row[Any]] = connection.execute(_CERTIFICATES, {"names": wanted})
     return {line.name: line for line in found}

@@ -320,9 +320,6 @@ def _empty_message(store: Store) -> str:
 
 
 _VALUE = select(metadata.c.value).where(metadata.c.name == bindparam("name"))
-_VALUES = select(metadata.c.name, metadata.c.value).where(
-    metadata.c.name.in_(bindparam("names", expanding=True))
-)
 # In words that SQLite and PostgreSQL share.
 _PUT = text(
     "INSERT INTO metadata (name, value) VALUES (:name, :value) "
@@ -335,14 +332,6 @@ def read_metadata(connection: Connection, name: str, *, default: str = "") -> st
     """Return the value under a name."""
     value = connection.scalar(_VALUE, {"name": name})
     return default if value is None else str(value)
-
-
-def read_values(connection: Connection, *names: str) -> tuple[str, ...]:
-    """Return the values under some names; an empty one where there is none."""
-    found = {
-        name: value for name, value in connection.execute(_VALUES, {"names": names})
-    }
-    return tuple(found.get(name, "") for name in names)
 
 
 def write_metadata(connection: Connection, name: str, *, value: str) -> None:
