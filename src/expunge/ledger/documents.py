@@ -52,7 +52,7 @@ LONGEST_SHOWN = 80
 
 def day_of(time: int) -> str:
     """Return the day in UTC of a time in milliseconds since 1970."""
-    if not 0 <= time < midnight(LAST_DAY) + DAY:
+    if not 0 <= time < _END:
         raise InvalidInput(
             f"the time is {time} ms since 1970, which is not a day from {FIRST_DAY} to "
             f"{LAST_DAY}; set the clock"
@@ -70,6 +70,7 @@ def days_between(first: str, last: str) -> int:
     return (date.fromisoformat(last) - date.fromisoformat(first)).days
 
 
+_END = midnight(LAST_DAY) + DAY
 _WORDS = {"\\S": "a sentence"}  # what a pattern asks for, for errors
 
 

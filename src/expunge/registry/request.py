@@ -182,6 +182,9 @@ class RequestStatus:
 
 FIELDS = tuple(one.name for one in fields(RequestStatus))
 ASKED = tuple(one.name for one in fields(RequestStatus) if one.default is MISSING)
+NEW: dict[str, Any] = {
+    one.name: one.default for one in fields(RequestStatus) if one.name not in ASKED
+}
 
 requests = Table(
     "requests",
@@ -220,7 +223,6 @@ def from_line(line: Mapping[str, Any]) -> RequestStatus:
 
 def insert_requests(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
     """Write requests to the store as the journal holds them."""
-    rows = [from_line(line) for line in lines]
     named = {
         table: [
             {"request": line["request"], "tag": tag}
@@ -229,12 +231,12 @@ def insert_requests(connection: Connection, lines: Sequence[Mapping[str, Any]]) 
         ]
         for table, key in ((request_tags, "tags"), (request_near, "near"))
     }
-    for chunk in chunks(rows):
-        values = [{name: getattr(row, name) for name in FIELDS} for row in chunk]
-        connection.execute(insert(requests), values)
+    for some in chunks(lines):
+        rows = [NEW | {name: line[name] for name in ASKED} for line in some]
+        connection.execute(insert(requests), rows)
     for table, pairs in named.items():
-        for some in chunks(pairs):
-            connection.execute(insert(table), some)
+        for each in chunks(pairs):
+            connection.execute(insert(table), each)
     if len(named[request_tags]) > CHUNK:
         analyse(connection, "request_tags (request)", "request_near (request)")
 

@@ -34,6 +34,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ from ..exceptions import (
     UnknownSubject,
 )
 from ..ledger import RequestExtended, TagKey, subject_tags
-from ..ledger.documents import day_of, midnight
+from ..ledger.documents import FIRST_DAY, day_of, midnight
 from ..ledger.entries import EXTENSIONS, REQUEST_BYTES
 from ..ledger.keys import near_tags, request_tag
 from ..private_model.subjects import people, person
@@ -66,7 +67,7 @@ from ..promise.noise import random_bytes
 from ..rights import parse_identifier
 from ..rights.calendar import parse_day
 from ..rights.identifiers import ADDRESSES, ID, after_colon, list_spellings
-from ..rights.regimes import deadline, extended_deadline, regime_named
+from ..rights.regimes import Regime, deadline, extended_deadline, regime_named
 from ..rights.standing import BY_OPERATOR, FOR_HOLDS, RIGHTS, Right, require_right
 from .aliases import resolve_words
 from .clock import require_clock
@@ -325,6 +326,7 @@ class _Sent:
     """
 
     given: Request
+    subjects: tuple[str, ...]
     row: RequestStatus
     rows: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -335,19 +337,24 @@ class _Sent:
         sent = json.dumps([self.given.sender, self.given.envelope])
         # An alias leads to nobody any more once its person is erased, and a request
         # that is sent again must still be the same.
-        about = () if self.given.envelope else sorted(self.given.subjects)
+        about = () if self.given.envelope else sorted(self.subjects)
         row = self.row
         return "\x00".join((row.request, row.right, row.details, sent, *rows, *about))
 
 
-def _check(context: Context, given: Request) -> _Sent:
+@lru_cache
+def _due(submitted: date, regime: Regime) -> int:
+    return midnight(deadline(submitted, regime).isoformat())
+
+
+def _check(context: Context, given: Request, *, day: date) -> _Sent:
     """Return a request in its normal spelling; refuse what cannot be asked."""
     require_request_id(given.request, new=True)
     right = require_right(given.right)
     name = context.settings.regime if given.regime is None else given.regime
     regime = regime_named(name)
-    submitted = today() if given.submitted is None else parse_day(given.submitted)
-    if submitted > today():
+    submitted = day if given.submitted is None else parse_day(given.submitted)
+    if submitted > day:
         raise InvalidInput(
             f"submitted={submitted}, which is after today; give the day on which the "
             "person asked"
@@ -358,21 +365,20 @@ def _check(context: Context, given: Request) -> _Sent:
         accepted=0,
         opens=0,
         closes=0,
-        deadline=midnight(deadline(submitted, regime).isoformat()),
+        deadline=_due(submitted, regime),
         n_subjects=len(subjects) if given.n_people is None else given.n_people,
         right=right,
         regime=regime.name,
         submitted=submitted.isoformat(),
         sender=given.sender,
-        details=json.dumps(_check_details(given, right), sort_keys=True),
+        details=_check_details(given, right),
         fingerprint="",
     )
-    spelled = replace(given, subjects=subjects, spellings=given.spellings or subjects)
-    return _Sent(spelled, row)
+    return _Sent(given, subjects, row)
 
 
-def _check_details(given: Request, right: Right) -> dict[str, Any]:
-    """Return what only some requests have; refuse it on others."""
+def _check_details(given: Request, right: Right) -> str:
+    """Return what only some requests have, as JSON; refuse it on others."""
     if (right == "rectify") != bool(given.rows):
         raise InvalidInput(
             f"right={right!r} with new rows of {len(given.rows)} models; a "
@@ -383,7 +389,7 @@ def _check_details(given: Request, right: Right) -> dict[str, Any]:
             raise InvalidInput(
                 f"right={right!r} with a reason or an end; only a hold has them"
             )
-        return {}
+        return "{}"
     if given.reason not in FOR_HOLDS:
         raise InvalidInput(
             f"reason={given.reason!r}; to hold rows, give one of {', '.join(FOR_HOLDS)}"
@@ -391,7 +397,7 @@ def _check_details(given: Request, right: Right) -> dict[str, Any]:
     until = parse_day(given.until)
     if until < today():
         raise InvalidInput(f"until={until}, which is past; give today or a later day")
-    return {"reason": given.reason, "until": until.isoformat()}
+    return json.dumps({"reason": given.reason, "until": until.isoformat()})
 
 
 def _code_rows(context: Context, sent: _Sent) -> _Sent:
@@ -425,9 +431,11 @@ def _check_all(
 ) -> dict[str, _Sent]:
     """Return requests by id, each once; ``code`` codes the new rows that they bring."""
     wanted: dict[str, _Sent] = {}
+    day = today()
     for one in requests:
-        sent = code(context, _check(context, one))
-        if wanted.setdefault(one.request, sent).content != sent.content:
+        sent = code(context, _check(context, one, day=day))
+        before = wanted.setdefault(one.request, sent)
+        if before is not sent and before.content != sent.content:
             raise _changed_error(one.request)
     return wanted
 
@@ -464,16 +472,13 @@ def _accept_new(
         keys = read_tag_keys(context.paths)
         _require_same(there, wanted, keys=keys)
         new = [one for id_, one in sorted(wanted.items()) if id_ not in there]
-        about = [name for one in new for name in one.given.subjects]
-        subjects = list(dict.fromkeys(about))
+        subjects = list(dict.fromkeys(name for one in new for name in one.subjects))
         # Strangers are not looked up: how long that takes depends on who is known.
         tags = {} if strangers else find_tags(connection, subjects, keys=keys)
     if not strangers:
         _require_known(tags)
         for one in new:
-            _require_rows(
-                context, one, tags={tags[name] for name in one.given.subjects}
-            )
+            _require_rows(context, one, tags={tags[name] for name in one.subjects})
     # Rows of a request that waits may be lost: they are not in the journal.
     waiting = [id_ for id_, one in there.items() if one.stage == ACCEPTED]
     sealed = [
@@ -515,7 +520,8 @@ def _write_new(
     between when they were looked up and when the request is on disk.
     """
     # The clock may have been set back since they were checked.
-    time = max([now(), *(midnight(one.row.submitted) for one in new)])
+    last = max((one.row.submitted for one in new), default=FIRST_DAY)
+    time = max(now(), midnight(last))
     day_of(time)  # or refuse a clock that no public document can tell
     accepted: dict[str, RequestStatus] = {}
     line: Content = {}
@@ -553,12 +559,9 @@ def _write_new(
                 closes=window.close,
                 fingerprint=request_tag(one.content, keys[0]),
             )
-            tags = {
-                tag for name in one.given.subjects for tag in subject_tags(name, keys)
-            }
-            near = {
-                tag for word in one.given.spellings for tag in near_tags(word, keys)
-            }
+            words = one.given.spellings or one.subjects
+            tags = {tag for name in one.subjects for tag in subject_tags(name, keys)}
+            near = {tag for word in words for tag in near_tags(word, keys)}
             accepted[row.request] = row
             lines.append(to_line(row, sorted(tags), near=sorted(near)))
         line |= accepted_line(lines, sealed)
