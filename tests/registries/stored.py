@@ -376,17 +376,15 @@ NOTHING = Waiting(0, 0, 0)
 
 def kept_of_request(registry: Registry, request: str) -> Waiting:
     """Return how many tags, tags of looser forms and new rows a request has."""
-    kept = (tables.request_tags, tables.request_near, tables.rows)
+    tags, rows = tables.request_tags.c, tables.rows.c
+    kept = (
+        (tags.request == request) & (tags.near == 0),
+        (tags.request == request) & (tags.near == 1),
+        rows.request == request,
+    )
     with registry._context.store.read() as connection:
-        return Waiting(
-            *(
-                connection.scalar(
-                    select(func.count()).where(table.c.request == request)
-                )
-                or 0
-                for table in kept
-            )
-        )
+        counts = [connection.scalar(select(func.count()).where(one)) for one in kept]
+    return Waiting(*(int(one or 0) for one in counts))
 
 
 class StoredRelease(NamedTuple):

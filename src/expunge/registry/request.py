@@ -47,7 +47,6 @@ from .storage.people_table import (
 from .storage.tables import (
     aliases,
     columns_of,
-    request_near,
     request_tags,
     schema,
     subjects,
@@ -223,22 +222,19 @@ def from_line(line: Mapping[str, Any]) -> RequestStatus:
 
 def insert_requests(connection: Connection, lines: Sequence[Mapping[str, Any]]) -> None:
     """Write requests to the store as the journal holds them."""
-    named = {
-        table: [
-            {"request": line["request"], "tag": tag}
-            for line in lines
-            for tag in line[key]
-        ]
-        for table, key in ((request_tags, "tags"), (request_near, "near"))
-    }
+    named = [
+        {"request": line["request"], "tag": tag, "near": near}
+        for line in lines
+        for near, key in enumerate(("tags", "near"))
+        for tag in line[key]
+    ]
     for some in chunks(lines):
         rows = [NEW | {name: line[name] for name in ASKED} for line in some]
         connection.execute(insert(requests), rows)
-    for table, pairs in named.items():
-        for each in chunks(pairs):
-            connection.execute(insert(table), each)
-    if len(named[request_tags]) > CHUNK:
-        analyse(connection, "request_tags (request)", "request_near (request)")
+    for pairs in chunks(named):
+        connection.execute(insert(request_tags), pairs)
+    if len(named) > CHUNK:
+        analyse(connection, "request_tags (request)")
 
 
 # Looking up.
@@ -320,10 +316,11 @@ def read_receipt(connection: Connection, request: str) -> str | None:
     return None if text is None else str(text)
 
 
-_TAGS = {
-    table: select(table).where(table.c.request.in_(_IDS)).order_by(table.c.tag)
-    for table in (request_tags, request_near)
-}
+_TAGS = (
+    select(request_tags.c.request, request_tags.c.tag)
+    .where(request_tags.c.request.in_(_IDS), request_tags.c.near == bindparam("of"))
+    .order_by(request_tags.c.tag)
+)
 
 
 def read_tags(
@@ -332,9 +329,7 @@ def read_tags(
     """Return the tags that each request is about, or those of the loosest forms."""
     found: dict[str, list[str]] = {request: [] for request in ids}
     for chunk in chunks(ids):
-        rows = connection.execute(
-            _TAGS[request_near if near else request_tags], {"ids": chunk}
-        )
+        rows = connection.execute(_TAGS, {"ids": chunk, "of": int(near)})
         for request, tag in rows:
             found[request].append(tag)
     return found
@@ -355,16 +350,18 @@ _NOT_NAMED = subjects.c.tag.not_in(
     .where(request_tags.c.request == requests.c.request)
     .correlate(requests)
 )
+_SENT = request_tags.alias("sent")
 _OTHERS = select(func.count()).select_from(subjects).where(_NOT_NAMED)
 # Somebody is held whose id, or an alias, has the same loosest form, and the request
 # names another. Counted, for PostgreSQL has no statistics of tags: where one match is
 # enough, it expects one soon and reads the whole table.
 IS_NEAR_MISS = exists().where(
-    request_near.c.request == requests.c.request,
-    (_OTHERS.where(subjects.c.near == request_near.c.tag).scalar_subquery() > 0)
+    _SENT.c.request == requests.c.request,
+    _SENT.c.near == 1,
+    (_OTHERS.where(subjects.c.near == _SENT.c.tag).scalar_subquery() > 0)
     | (
         _OTHERS.join(aliases, subjects.c.tag == aliases.c.person)
-        .where(aliases.c.near == request_near.c.tag)
+        .where(aliases.c.near == _SENT.c.tag)
         .scalar_subquery()
         > 0
     ),
@@ -455,8 +452,9 @@ def _move_on(
 def _delete_tags(connection: Connection, ids: Sequence[str]) -> None:
     """Delete whom requests are about."""
     for chunk in chunks(ids):
-        for table in (request_tags, request_near):
-            connection.execute(delete(table).where(table.c.request.in_(chunk)))
+        connection.execute(
+            delete(request_tags).where(request_tags.c.request.in_(chunk))
+        )
 
 
 def mark_partly(connection: Connection, ids: Sequence[str]) -> None:

@@ -102,7 +102,7 @@ from .storage.ledger_table import LedgerBatch
 from .storage.tables import (
     aliases,
     overtaken_error,
-    request_near,
+    request_tags,
     subjects,
 )
 from .window import Window
@@ -1106,8 +1106,8 @@ class RegistryRequests(RegistryPart):
         require_request_id(request)
         with self._context.store.write() as connection:
             require_request(connection, request)
-            spelled = request_near.c.request == request
-            connection.execute(delete(request_near).where(spelled))
+            spelled = (request_tags.c.request == request) & (request_tags.c.near == 1)
+            connection.execute(delete(request_tags).where(spelled))
             this = update(table).where(table.c.request == request)
             connection.execute(this.values(near=0))
 

@@ -41,7 +41,7 @@ from ...exceptions import (
 )
 from .engine import Store
 
-VERSION = "2"
+VERSION = "3"
 SCHEMA = "schema"
 MADE, SHREDDED = "keys made", "keys shredded"
 NAMING = {
@@ -127,20 +127,14 @@ aliases = Table(
     Index(None, "near"),
 )
 
+# Whom a waiting request is about.
 request_tags = Table(
     "request_tags",
     schema,
     Column("request", Text, primary_key=True),
     Column("tag", Text, primary_key=True),
-    ForeignKeyConstraint(["request"], ["requests.request"]),
-)
-
-# Tags of the loosest forms of what a waiting request was sent with.
-request_near = Table(
-    "request_near",
-    schema,
-    Column("request", Text, primary_key=True),
-    Column("tag", Text, primary_key=True),
+    # 0: the tag of a person; 1: of the loosest form of what the request was sent with.
+    Column("near", Integer, nullable=False),
     ForeignKeyConstraint(["request"], ["requests.request"]),
 )
 
