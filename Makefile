@@ -139,7 +139,7 @@ lock:
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(LOCKER)/bin/uv pip compile --quiet --upgrade \
 	    --no-config --universal --python-version 3.11 --fork-strategy fewest \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links \
-	    --group dev --extra files --extra cli --extra registry \
+	    --group dev --extra files --extra tables --extra cli --extra registry \
 	    --extra onnx --extra service --extra plots --extra dask \
 	    --output-file requirements-dev.txt pyproject.toml
 	echo hatchling | UV_CUSTOM_COMPILE_COMMAND="make lock" $(LOCKER)/bin/uv pip compile \

@@ -18,6 +18,7 @@ from expunge.core import sums
 from expunge.core.arrays import UNIT_ROUNDOFF, Vector, norm
 from expunge.core.linalg import Symmetric
 from expunge.core.measurement import Point, measure
+from expunge.core.rows import most_rows
 from expunge.core.solver import minimise
 from expunge.exceptions import (
     InvalidInput,
@@ -317,7 +318,7 @@ def test_rows_in_memory_add_no_more_often_than_those_on_a_device(device: str) ->
         there = to_device(objective, X, np.ones(1), device=device)
         tensor = there._X.expand(n_rows, n_columns)
         wide = DeviceRows(tensor, there._y.expand(n_rows), there._weight.expand(n_rows))
-        in_memory = Rows.block_rows.fget(wide)  # type: ignore[attr-defined]
+        in_memory = most_rows(n_columns)
         levels = (-(-n_rows // in_memory) - 1).bit_length()
         assert min(n_rows, in_memory) - 1 + levels <= wide.n_additions
         assert wide.block_rows >= in_memory

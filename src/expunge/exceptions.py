@@ -20,6 +20,7 @@ EXTRAS = (
     "plots",
     "registry",
     "service",
+    "tables",
 )
 
 

@@ -24,10 +24,12 @@ from scipy import sparse
 from scipy.sparse import csc_array, csr_array
 
 from ..exceptions import NotConverged, needing
+from .split import Index as Index
+from .split import Matrix as Matrix
+from .split import SplitMatrix
+from .split import Vector as Vector
 
-Index: TypeAlias = NDArray[np.intp]
-Vector: TypeAlias = NDArray[np.float64]
-Matrix: TypeAlias = NDArray[np.float64]
+# Designs that are kept. What passes see may be ``SplitMatrix``, or lie on a device.
 Design: TypeAlias = NDArray[np.float64] | csr_array[Any, tuple[int, int]]
 UNIT_ROUNDOFF = 2.0**-53
 # A bound times this is not lowered by the few roundings in computing it.
@@ -42,11 +44,16 @@ SQUARED_AT_ONCE = 4096
 
 def namespace(array: Any) -> Any:
     """Return the functions for an array: NumPy's, or those of the library it is of."""
-    if isinstance(array, HOST) or sparse.issparse(array):
+    if isinstance(array, HOST) or is_compressed(array):
         return np
     with needing("gpu", "rows on a device"):
         from array_api_compat import array_namespace
     return array_namespace(array)
+
+
+def is_compressed(X: Any) -> bool:
+    """Whether a design has no zeros, or few: it is neither an array nor a tensor."""
+    return isinstance(X, SplitMatrix) or sparse.issparse(X)
 
 
 def beside(array: Any, host: Any) -> Any:
@@ -91,7 +98,7 @@ def norm(v: Vector) -> float:
     return largest * norm(v / largest) if largest < inf else inf
 
 
-def row_norms(X: Design) -> Vector:
+def row_norms(X: Any) -> Vector:
     """Return the norm of each row, also where its square is no float."""
     squares = row_squares(X)
     norms: Vector = namespace(squares).sqrt(squares)
@@ -103,10 +110,13 @@ def row_norms(X: Design) -> Vector:
     return norms
 
 
-def row_squares(X: Design) -> Vector:
+def row_squares(X: Any) -> Vector:
     """Return the sum of squares of each row, as it comes out."""
     if sparse.issparse(X):
         return _sparse_row_squares(X)
+    if isinstance(X, SplitMatrix):
+        with np.errstate(over="ignore"):  # callers look for what is not finite
+            return X.map(np.square) @ np.ones(X.shape[1])
     if not isinstance(X, np.ndarray):  # squares that are nowhere written down
         squares: Vector = namespace(X).linalg.vector_norm(X, axis=1) ** 2
     elif len(X) == 1:  # a quarter of the time
@@ -169,7 +179,7 @@ def catch_lapack_errors() -> Iterator[None]:
         ) from error
 
 
-def _sparse_row_squares(X: csr_array[Any, tuple[int, int]]) -> Vector:
+def _sparse_row_squares(X: Any) -> Vector:
     """Return the sum of squares of each row, a few rows at a time to save memory."""
     squares, ones = np.empty(X.shape[0]), np.ones(X.shape[1])
     for begin in range(0, X.shape[0], SQUARED_AT_ONCE):
@@ -181,9 +191,9 @@ def _sparse_row_squares(X: csr_array[Any, tuple[int, int]]) -> Vector:
     return squares
 
 
-def _scaled_norms(X: Design) -> Vector:
+def _scaled_norms(X: Any) -> Vector:
     """Return the norm of each row, divided by its largest entry before squaring."""
-    size: Any = abs(X)
+    size: Any = abs(X.toarray() if isinstance(X, SplitMatrix) else X)
     longest = size.max(axis=1).toarray() if sparse.issparse(X) else largest(size, 1)
     xp = namespace(longest)
     longest = xp.where(longest < inf, longest, inf)  # NaN is no number to divide by

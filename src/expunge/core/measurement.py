@@ -18,6 +18,7 @@ from .arrays import Vector, norm, slice_rows
 from .losses import Curvature, Loss
 from .objective import Objective
 from .rows import Rows, RowSource, block_sum
+from .split import SplitMatrix
 from .sums import Overview, lift_slopes, loss_gradient, overview, predict
 from .values import Private
 
@@ -77,6 +78,8 @@ class HessianProduct:
 
 def _square_entries(X: Any) -> Any:
     """Return the design with each entry squared; a sparse one shares its indices."""
+    if isinstance(X, SplitMatrix):
+        return X.map(np.square)
     squared: Any = slice_rows(X, slice(None))
     if not sparse.issparse(squared):
         return squared * squared

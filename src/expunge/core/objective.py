@@ -36,6 +36,7 @@ from .linalg import Symmetric
 from .losses import Loss
 from .penalties import Penalty
 from .rows import Rows
+from .split import SplitMatrix
 from .values import LARGEST, SMALLEST, require_magnitude, stored
 
 Scaling: TypeAlias = Literal["mean", "sum"]
@@ -197,7 +198,7 @@ class Objective:
         outside the domain of the loss.
         """
         labels = self.loss.labels(y)
-        design = self._design(X)
+        design = self.design(X)
         n_samples, n_columns = design.shape
         if len(labels) != n_samples:
             raise InvalidInput(
@@ -218,8 +219,14 @@ class Objective:
         unpenalised = self.intercept and not self.penalize_intercept
         return self.loss.outputs if unpenalised else 0
 
-    def _design(self, X: Any) -> Design:
-        """Return X as finite float64, dense or CSR, with the column of ones."""
+    def design(self, X: Any) -> Any:
+        """Return X as finite float64, dense or CSR, with the column of ones.
+
+        Split rows come with theirs.
+        """
+        if isinstance(X, SplitMatrix):
+            _require_representable(X, self.intercept)
+            return X
         if sparse.issparse(X):
             return sparse_design(X, self.intercept)
         try:
@@ -280,7 +287,7 @@ def _append_ones(matrix: Any) -> csr_array[Any, tuple[int, int]]:
     return sparse.csr_array(parts, shape=(n_rows, n_columns + 1))
 
 
-def _require_representable(X: Design, intercept: bool) -> None:
+def _require_representable(X: Any, intercept: bool) -> None:
     """Raise InvalidInput on NaN, infinity and rows beyond the range of what is taken.
 
     The squares of the norms tell at once. A column of ones makes a short row long
@@ -292,7 +299,8 @@ def _require_representable(X: Design, intercept: bool) -> None:
     good = (squares > SMALLEST**2) & (squares < LARGEST**2)
     if good.all():
         return
-    values: NDArray[Any] = X.data if sparse.issparse(X) else np.asarray(X)
+    entries: Any = X.numbers if isinstance(X, SplitMatrix) else X
+    values = np.asarray(entries.data if sparse.issparse(X) else entries)
     finite = np.isfinite(values)
     if not finite.all():
         raise InvalidInput(

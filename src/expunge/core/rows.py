@@ -12,8 +12,9 @@ associative:
 1. Rows are cut into blocks of consecutive rows, numbered from 0; the last block may be
    shorter. A block has 2048 rows, or with more than 2048 columns as many as the next
    power of two at or above the number of columns: adding up gradients then costs no
-   more than the predictors do. The size depends on nothing else, neither on the number
-   of threads nor on how the rows are stored.
+   more than the predictors do. A block of split rows has 65536: a pass over them costs
+   less than adding up the matrices of many blocks. The size depends on nothing else,
+   neither on the number of threads nor on where the rows are stored.
 2. The terms of the blocks are added in a binary tree that the number of blocks alone
    determines. Blocks 2i and 2i + 1 form a sum of level 1, two adjacent sums of level 1
    form a sum of level 2, and so on. Where n blocks are not a power of two, the binary
@@ -40,13 +41,24 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..exceptions import InvalidInput, Unsupported
-from .arrays import Design, Index, Matrix, Vector, namespace, row_norms, slice_rows
+from .arrays import (
+    Design,
+    Index,
+    Matrix,
+    Vector,
+    is_compressed,
+    namespace,
+    row_norms,
+    slice_rows,
+)
 from .linalg import one_thread
+from .split import SplitMatrix
 from .values import NOT_STORED, stored
 
 # 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
+SPLIT_ROWS = 2**16
 # Columns up to which two threads of BLAS gain nothing on a block, and lose much where
 # one of them waits for a processor.
 NARROW = 128
@@ -85,9 +97,12 @@ class RowSource(ABC):
         """Return the rows with what ``code`` makes of their labels."""
 
     def convert(
-        self, change: Callable[["Rows"], "Rows"], *, n_columns: int
+        self, change: Callable[["Rows"], "Rows"], *, n_columns: int, split: bool = False
     ) -> "RowSource":
-        """Return what a change makes of the rows, each by itself: so many columns."""
+        """Return what a change makes of the rows, each by itself.
+
+        It must say how many columns they then have, and whether they are split.
+        """
         raise Unsupported(
             "preprocessing needs rows in memory or in files, and these are "
             f"{type(self).__name__}; leave the engine out"
@@ -113,8 +128,8 @@ class RowSource(ABC):
 
     @property
     def block_rows(self) -> int:
-        """How many rows a block has, by the columns alone."""
-        return max(BLOCK_ROWS, 1 << (self.n_columns - 1).bit_length())
+        """How many rows a block has."""
+        return most_rows(self.n_columns)
 
     @property
     def n_additions(self) -> int:
@@ -173,14 +188,21 @@ class Rows(RowSource):
         """W: the sum of the weights, never the row count."""
         if len(self.weight) == 1:
             return float(self.weight[0])
-        if len(self.weight) <= self.block_rows:
+        if len(self.weight) <= BLOCK_ROWS:
             return float(np.add.reduce(self.weight))
-        whole = len(self.weight) // self.block_rows * self.block_rows
-        sums = np.add.reduce(self.weight[:whole].reshape(-1, self.block_rows), axis=1)
+        whole = len(self.weight) // BLOCK_ROWS * BLOCK_ROWS
+        sums = np.add.reduce(self.weight[:whole].reshape(-1, BLOCK_ROWS), axis=1)
         parts: list[tuple[float]] = [(one,) for one in sums.tolist()]
         if whole < len(self.weight):
             parts.append((float(np.add.reduce(self.weight[whole:])),))
         return pairwise_sum(parts)[0]
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows a block has."""
+        if isinstance(self.X, SplitMatrix):
+            return SPLIT_ROWS
+        return most_rows(self.n_columns)
 
     def map_blocks(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
         """Yield what a term makes of each block, in order."""
@@ -192,12 +214,13 @@ class Rows(RowSource):
         return self if y is self.y else replace(self, y=y)
 
     def convert(
-        self, change: Callable[["Rows"], "Rows"], *, n_columns: int
+        self, change: Callable[["Rows"], "Rows"], *, n_columns: int, split: bool = False
     ) -> "RowSource":
         """Return what a change makes of the rows, at once."""
-        del n_columns
-        assert self.absent is None, "gather first: a change may not know of gaps"
-        return change(self)
+        del n_columns, split
+        changed = change(self)
+        assert changed.absent is self.absent, "a change must keep what is absent"
+        return changed
 
     def map_present(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
         """Yield what a term makes of all rows that are not absent."""
@@ -237,11 +260,17 @@ class Rows(RowSource):
 
     def dense(self) -> Matrix:
         """Return the design as a dense array (for a few rows)."""
-        return self.X.toarray() if sparse.issparse(self.X) else np.asarray(self.X)
+        X: Any = self.X
+        return X.toarray() if is_compressed(X) else np.asarray(X)
 
     def norms(self) -> Vector:
         """Return the Euclidean norm of each row, intercept included."""
         return row_norms(self.X)
+
+
+def most_rows(n_columns: int) -> int:
+    """Return how many rows a block of so many columns has."""
+    return max(BLOCK_ROWS, 1 << (n_columns - 1).bit_length())
 
 
 def join_rows(first: Rows, second: Rows) -> Rows:

@@ -48,6 +48,7 @@ from .penalties import WorkingSet, span
 from .preconditioner import Preconditioner, make_preconditioner
 from .prox import Kink, Minimum, scaled_prox
 from .rows import Rows, RowSource, block_sum, block_sums, in_memory
+from .split import SplitMatrix
 from .sums import (
     gradient_term,
     hessian_terms,
@@ -727,12 +728,14 @@ def _reduce(rows: RowSource, small: WorkingSet, *, free: bool) -> Rows:
     rows = in_memory(rows, "a penalty with a kink, without matrices,")
     X: Any = rows.X
     if small.basis is not None:
+        if isinstance(X, SplitMatrix):
+            X = X.columns(np.arange(len(small.basis)))
         spanned: Matrix = X[:, : len(small.basis)] @ small.basis
         columns = [spanned, np.ones((len(spanned), 1))] if free else [spanned]
         return replace(rows, X=np.ascontiguousarray(np.hstack(columns)))
     last = [X.shape[1] - 1] if free else []
     some = np.concatenate([small.columns, np.array(last, dtype=np.intp)])
-    reduced: Any = X[:, some]
+    reduced: Any = X.columns(some) if isinstance(X, SplitMatrix) else X[:, some]
     if not sparse.issparse(reduced):
         reduced = np.ascontiguousarray(reduced)
     return replace(rows, X=reduced)

@@ -23,6 +23,7 @@ from .arrays import (
     Vector,
     beside,
     catch_lapack_errors,
+    is_compressed,
     largest,
     namespace,
     norm,
@@ -34,6 +35,7 @@ from .arrays import (
 from .linalg import Symmetric
 from .losses import Curvature, Loss
 from .rows import BLOCK_ROWS, Largest, Rows, RowSource, as_float, block_max, block_sum
+from .split import SplitMatrix
 from .values import SMALLEST, UNDERFLOW
 
 # What a pass makes of one block: values that the tree adds.
@@ -60,7 +62,7 @@ def predict(loss: Loss, rows: Rows, *, theta: Vector) -> Vector:
         eta: Vector = rows.X.dot(theta)  # half the time of @ on one row
         return eta
     table = theta.reshape(-1, loss.outputs)
-    if sparse.issparse(rows.X):
+    if is_compressed(rows.X):
         eta = rows.X @ table
         return eta
     # Turned round, the long side is the one along which BLAS cuts its tiles: a product
@@ -350,6 +352,8 @@ def most_entries(rows: RowSource) -> int:
 
 def entries_term(block: Rows) -> tuple[Largest]:
     """Return the term of ``most_entries``."""
+    if isinstance(block.X, SplitMatrix):
+        return (Largest(block.X.n_entries),)
     if not sparse.issparse(block.X):
         return (Largest(block.n_columns),)
     n_entries = np.diff(block.X.indptr) * (block.weight > 0.0)
@@ -476,7 +480,7 @@ def predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
     """Return the predictors at each theta, (a, n) or (a, n, k)."""
     a, k, xp = len(thetas), loss.outputs, namespace(rows.X)
     thetas = beside(rows.X, thetas)
-    if k == 1 and sparse.issparse(rows.X):
+    if k == 1 and is_compressed(rows.X):
         return np.ascontiguousarray((rows.X @ thetas.T).T)
     etas: Matrix
     if k == 1:
@@ -512,11 +516,11 @@ def lift_slopes(rows: Rows, slope: Vector) -> Vector:
     """Return sum w x slope', flattened row by row."""
     weight = rows.weight if slope.ndim == 1 else rows.weight[:, None]
     weighted = weight * slope
-    if slope.ndim > 1 or sparse.issparse(rows.X):
-        lifted: Vector = transpose(rows.X) @ weighted
+    X: Any = rows.X
+    if slope.ndim > 1 or is_compressed(X):
+        lifted: Vector = transpose(X) @ weighted
     else:
-        here = isinstance(rows.X, np.ndarray)
-        lifted = weighted.dot(rows.X) if here else weighted @ rows.X
+        lifted = weighted.dot(X) if isinstance(X, np.ndarray) else weighted @ X
     return lifted.ravel()
 
 
@@ -538,6 +542,8 @@ def _lift_curvature(rows: Rows, curvature: Vector) -> Matrix:
 def _gram(rows: Rows, factor: Vector) -> Matrix:
     """Return sum w factor x x', dense."""
     X, scale = rows.X, rows.weight * factor
+    if isinstance(X, SplitMatrix):
+        return X.gram(scale)
     if sparse.issparse(X):
         scaled: Any = slice_rows(X, slice(None))
         scaled.data = scaled.data * np.repeat(scale, np.diff(scaled.indptr))

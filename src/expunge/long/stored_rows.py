@@ -22,7 +22,17 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 from ..core.losses import Loss
-from ..core.rows import Rows, RowSource, Terms, join_rows, pairwise_sum
+from ..core.rows import (
+    BLOCK_ROWS,
+    SPLIT_ROWS,
+    Rows,
+    RowSource,
+    Terms,
+    join_rows,
+    most_rows,
+    pairwise_sum,
+)
+from ..core.split import SplitMatrix
 from ..engines import AT_ONCE, Workers
 from ..private_model.labels import ClassCoding
 from .file_arrays import FileArray
@@ -51,9 +61,9 @@ class StoredRows(RowSource):
         Sorted positions of rows that are removed: they count for nothing.
     total
         The sum of the weights of the others.
-    changes, width
-        What is made of rows after that, one after the other, and how many columns that
-        leaves; None for those of the table.
+    changes, width, split
+        What is made of rows after that, one after the other, how many columns that
+        leaves, and whether it splits them; None for those of the table.
     added
         Rows in memory that follow those of the table; None if there are none. They are
         cut into blocks by themselves, and their sum is added to that of the table.
@@ -68,6 +78,7 @@ class StoredRows(RowSource):
     total: float
     changes: tuple[Callable[[Rows], Rows], ...] = ()
     width: int | None = None
+    split: bool = False
     added: Rows | None = None
     workers: Workers | None = None
 
@@ -83,6 +94,11 @@ class StoredRows(RowSource):
         """The number of columns, intercept included."""
         plain = self.table.n_features + self.intercept
         return plain if self.width is None else self.width
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows a block has."""
+        return SPLIT_ROWS if self.split else most_rows(self.n_columns)
 
     @property
     def total_weight(self) -> float:
@@ -154,16 +170,17 @@ class StoredRows(RowSource):
         self.require_unchanged()
 
     def convert(
-        self, change: Callable[[Rows], Rows], *, n_columns: int
+        self, change: Callable[[Rows], Rows], *, n_columns: int, split: bool = False
     ) -> "StoredRows":
         """Return what a change makes of the rows, when a pass reads them."""
         added = None if self.added is None else change(self.added)
         changes = (*self.changes, change)
-        return replace(self, changes=changes, width=n_columns, added=added)
+        return replace(self, changes=changes, width=n_columns, split=split, added=added)
 
     def recode(self, code: Callable[[Vector], Vector]) -> "StoredRows":
         """Return the rows with their labels coded otherwise."""
-        return self.convert(partial(Rows.recode, code=code), n_columns=self.n_columns)
+        change = partial(Rows.recode, code=code)
+        return self.convert(change, n_columns=self.n_columns, split=self.split)
 
     def followed_by(self, added: Rows) -> Self:
         """Return the rows, and after them these, which lie in memory."""
@@ -221,6 +238,8 @@ def _spread(rows: Rows, left: NDArray[np.bool]) -> Rows:
     """Return rows at the positions that are left, and zeros at the others."""
     y, weight = np.zeros((2, len(left)))
     y[left], weight[left] = rows.y, rows.weight
+    if isinstance(rows.X, SplitMatrix):
+        return Rows(rows.X.spread(left), y, weight)
     X = np.zeros((len(left), rows.n_columns))
     X[left] = rows.dense()
     return Rows(X, y, weight)
@@ -241,9 +260,7 @@ class TargetCoding:
         return self.loss.labels(np.asarray(y, dtype=np.float64))
 
 
-def sum_weights(
-    table: RawTable, weights: FileArray | None, *, absent: Index, block_rows: int
-) -> float:
+def sum_weights(table: RawTable, weights: FileArray | None, *, absent: Index) -> float:
     """Return the sum of the weights that are left, as ``Rows.total_weight`` adds them.
 
     Weights of one add up exactly in any order.
@@ -252,8 +269,8 @@ def sum_weights(
         return float(table.n_rows - len(absent))
 
     def parts() -> Iterator[tuple[float]]:
-        for begin in range(0, table.n_rows, block_rows):
-            end = min(begin + block_rows, table.n_rows)
+        for begin in range(0, table.n_rows, BLOCK_ROWS):
+            end = min(begin + BLOCK_ROWS, table.n_rows)
             weight = weights.read(begin, end)
             some = slice(*np.searchsorted(absent, [begin, end]))
             weight[absent[some] - begin] = 0.0

@@ -124,9 +124,7 @@ class LongTable(Private):
     @property
     def total_weight(self) -> float:
         """The sum of the weights of the rows that are left."""
-        return sum_weights(
-            self._table, self._weights, absent=self.absent, block_rows=BLOCK_ROWS
-        )
+        return sum_weights(self._table, self._weights, absent=self.absent)
 
     def count_targets(self) -> dict[Any, tuple[int, int]] | None:
         """Return how many rows each target has left, and how many with weight.
@@ -188,9 +186,7 @@ class LongTable(Private):
             rows = rows.convert(encode, n_columns=len(encode))
         else:
             objective.require_columns(rows.n_columns)
-        total = sum_weights(
-            self._table, self._weights, absent=absent, block_rows=rows.block_rows
-        )
+        total = sum_weights(self._table, self._weights, absent=absent)
         return replace(rows, total=total)
 
     def learn_recipe(self, described: Preprocessing) -> tuple[Recipe, RawColumns]:

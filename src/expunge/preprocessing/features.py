@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.arrays import Index, Matrix, Vector
+from ..core.split import Codes, Flags, SplitMatrix
 from ..core.values import stored
 from ..exceptions import InvalidInput
 from .columns import UNKNOWN, Column, read_columns
@@ -39,6 +40,25 @@ class Feature(NamedTuple):
     scale: float
     offset: float
     missing: float
+
+
+class LevelTable(NamedTuple):
+    """Where a code finds its level, for one column of categories.
+
+    Attributes
+    ----------
+    column
+        The column.
+    at
+        The features of its levels, in order.
+    levels
+        The level of each code, that of code -1 first; ``len(at)`` for none, and for a
+        code beyond those of the features, which has the last entry.
+    """
+
+    column: int
+    at: Index
+    levels: Codes
 
 
 class FlagTable(NamedTuple):
@@ -119,6 +139,22 @@ class Layout:
         columns = np.array(list(tables), dtype=np.intp)
         return FlagTable(columns, first[:-1], first[1:] - 1, indices)
 
+    @cached_property
+    def levels(self) -> tuple[LevelTable, ...]:
+        """Where the codes of each column of categories find their levels."""
+        tables = []
+        for column, first, last in zip(
+            self.flags.columns.tolist(),
+            self.flags.first.tolist(),
+            self.flags.last.tolist(),
+            strict=True,
+        ):
+            indices = self.flags.indices[first : last + 1]
+            at = np.unique(indices[indices >= 0])
+            levels = np.where(indices >= 0, np.searchsorted(at, indices), len(at))
+            tables.append(LevelTable(column, at, levels.astype(np.int32)))
+        return tuple(tables)
+
 
 @stored
 @dataclass(frozen=True, eq=False)
@@ -140,6 +176,11 @@ class Features:
 
     def __len__(self) -> int:
         return len(self.layout)
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether some features are flags of categories, which rows can split off."""
+        return bool(self.layout.levels)
 
     def equals(self, other: "Features") -> bool:
         """Whether these features are the same function of a raw row."""
@@ -182,6 +223,37 @@ class Features:
             hit = indices[rows, found]
             encoded[rows, hit] += 1.0 / self.scale[hit]
         return encoded
+
+    def split(self, raw: Matrix, more: Sequence[Vector | float] = ()) -> SplitMatrix:
+        """Return the same rows split: categories stay codes.
+
+        ``more`` are columns that follow the features.
+        """
+        layout, n = self.layout, len(self)
+        numbers, gaps = layout.numbers, layout.indicators
+        width = len(numbers) + len(gaps)
+        X = np.empty((len(raw), width + len(more)))
+        if numbers.size:
+            x = raw[:, layout.columns[numbers]]
+            X[:, : len(numbers)] = self._encode_numbers(x, numbers)
+        if gaps.size:
+            missing = np.isnan(raw[:, layout.columns[gaps]])
+            X[:, len(numbers) : width] = self.offset[gaps]
+            X[:, len(numbers) : width] += missing / self.scale[gaps]
+        for k, column in enumerate(more, start=width):
+            X[:, k] = column
+        at = np.concatenate([numbers, gaps, np.arange(n, n + len(more))])
+        codes = np.empty((len(layout.levels), len(raw)), dtype=np.int32)
+        flags = []
+        for own, table in zip(codes, layout.levels, strict=True):
+            given = raw[:, table.column].astype(np.int32)
+            given += 1
+            np.minimum(given, len(table.levels) - 1, out=given)
+            np.take(table.levels, given, out=own)
+            other = self.offset[table.at]
+            hit = other + 1.0 / self.scale[table.at]  # as ``encode`` adds them
+            flags.append(Flags(table.at, hit, other if other.any() else None))
+        return SplitMatrix(X, at.astype(np.intp), codes, tuple(flags))
 
     def _encode_numbers(self, x: Matrix, at: Index) -> Matrix:
         z = (x - self.centre[at]) / self.scale[at] + self.offset[at]

@@ -12,7 +12,7 @@ anchor.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from ..core.arrays import Vector
 from ..core.objective import Objective
@@ -45,8 +45,13 @@ class EncodeRows(Private):
 
     def __call__(self, raw: Rows) -> Rows:
         """Return the rows, intercept included."""
-        encoded = self.features.encode(raw.dense())
-        return self.objective.rows(encoded, raw.y, raw.weight)
+        features, objective = self.features, self.objective
+        X: Any
+        if features.has_categories:
+            X = features.split(raw.dense(), [1.0] * objective.intercept)
+        else:
+            X = features.encode(raw.dense())
+        return replace(raw, X=objective.design(X))
 
 
 @stored
@@ -83,14 +88,19 @@ class Learned(Encoding):
     def encode(self, rows: RowSource, objective: Objective) -> RowSource:
         """Return raw rows as the head sees them."""
         width = len(self.features) + objective.intercept
+        objective.require_columns(width)
         encode = EncodeRows(objective, self.features)
-        return without_gaps(rows).convert(encode, n_columns=width)
+        split = self.features.has_categories
+        return rows.convert(encode, n_columns=width, split=split)
 
     def summed(self, rows: RowSource, objective: Objective) -> RowSource:
         """Return raw rows as the rows e of the reference."""
         del objective
         width = self.reference.constant + 1
-        return without_gaps(rows).convert(self.reference.encode_rows, n_columns=width)
+        reference = self.reference
+        split = reference.features.has_categories
+        encode = reference.split_rows if split else reference.encode_rows
+        return rows.convert(encode, n_columns=width, split=split)
 
     def extend(self, theta: Vector, objective: Objective) -> Vector:
         """Return parameters of the features as those of e."""

@@ -21,6 +21,7 @@ rounding would show. Then the rows must be read again.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from .features import Features, Layout
 from .statistics import Statistics
 
 MOST_ROW_GROWTH = 1e3
+FEW = 256  # rows that a dense matrix is smaller and faster for
 
 
 @stored
@@ -126,8 +128,17 @@ class Reference(Private):
         return np.hstack([self.features.encode(raw), flags, ones])
 
     def encode_rows(self, rows: Rows) -> Rows:
-        """Return raw rows as the rows e."""
+        """Return raw rows as the rows e: dense if they are few, or only numbers."""
+        if self.features.has_categories and len(rows) > FEW:
+            return self.split_rows(rows)
         return replace(rows, X=self.encode(rows.dense()))
+
+    def split_rows(self, rows: Rows) -> Rows:
+        """Return raw rows as the rows e, split."""
+        raw = rows.dense()
+        flags = [np.isnan(raw[:, gap]) for gap in self.gaps]
+        X: Any = self.features.split(raw, [*flags, 1.0])
+        return replace(rows, X=X)
 
     def extend(self, theta: Matrix) -> Matrix:
         """Return parameters of the model, (features, outputs), as those of e."""
