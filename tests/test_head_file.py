@@ -26,6 +26,7 @@ from tests.registries import (
     require_consistent,
     stages_of,
 )
+from tests.services import serve_in_process
 
 ONE = "a" * 32
 
@@ -282,6 +283,9 @@ class TestAFileThatCannotBeUsed:
             assert stages_of(registry, asked) == ["accepted"]
             assert size_of(registry) == size
             assert "mount its disk" in registry.status().unsigned
+            with serve_in_process(registry) as service:
+                shown = service.call("GET", "/api/v1/status").json()
+                assert shown["unsigned"] == registry.status().unsigned
             with pytest.raises(StoreFailed, match="mount its disk"):
                 registry.models.remove("half")
             disk.unlink()

@@ -494,6 +494,26 @@ class TestRefusals:
             Registry.restore(folder, tmp_path / "backup")
         Registry.open(folder).close()
 
+    def test_a_folder_where_the_file_of_keys_belongs(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        keys = folder / "keys/sealing"
+        keys.rename(tmp_path / "sealing")
+        keys.mkdir()
+        database = (folder / "expunge.db").read_bytes()
+        with pytest.raises(StoreFailed, match="move it away"):
+            Registry.restore(folder, tmp_path / "backup")
+        assert (folder / "expunge.db").read_bytes() == database
+        keys.rmdir()
+        (tmp_path / "sealing").rename(keys)
+        Registry.open(folder).close()
+
+    def test_itself(self, folder: Path) -> None:
+        before = untouched(folder)
+        with pytest.raises(InvalidInput, match="is the registry itself"):
+            Registry.restore(folder, folder)
+        assert untouched(folder) == before
+
     def test_a_backup_without_a_database(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "backup/expunge.db").unlink()
         with pytest.raises(InvalidInput, match=r"expunge\.db"):

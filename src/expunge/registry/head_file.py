@@ -159,6 +159,7 @@ def _unusable_error(path: Path, error: Exception) -> StoreFailed:
     why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else ""
     return StoreFailed(
         f"the head file {path} cannot be used ({why or 'it is damaged'}), so nothing "
-        "is signed and accepted requests wait: mount its disk or put it back; if it is "
-        f"lost for good, make its folder again and run {ACCEPT}"
+        "is signed, who starts now accepts nothing, and accepted requests wait: mount "
+        "its disk or put it back; if it is lost for good, make its folder again and "
+        f"run {ACCEPT}"
     )

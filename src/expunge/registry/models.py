@@ -344,20 +344,22 @@ class ModelStatus:
     n_people: int
 
 
-def model_status(connection: Connection, name: str) -> ModelStatus:
-    """Return a model as it is released now."""
-    number = releases_table.newest_number(connection, name)
-    line = releases_table.find_release(connection, name, number=number)
-    # No content: the budget is spent, and the model must be fitted again.
-    spent = line.content is None
-    return ModelStatus(
-        name=name,
-        estimator="" if spent else read_estimator(name, line.content),
-        certificate=Certificate.from_json(line.certificate),
-        number=number,
-        made=line.made,
-        n_people=people_table.count_people(connection, name),
-    )
+def read_models(connection: Connection, name: str | None = None) -> list[ModelStatus]:
+    """Return all models as they are released now, or one; this reads no others."""
+    return [
+        ModelStatus(
+            name=line.name,
+            # No content: the budget is spent, and the model must be fitted again.
+            estimator=""
+            if line.content is None
+            else read_estimator(line.name, line.content),
+            certificate=Certificate.from_json(line.certificate),
+            number=line.number,
+            made=line.made,
+            n_people=line.n_people,
+        )
+        for line in releases_table.read_released(connection, name)
+    ]
 
 
 def read_estimator(name: str, content: bytes) -> str:
@@ -380,7 +382,9 @@ class RegistryModels(RegistryPart):
     def status(self, name: str) -> ModelStatus:
         """Return one model as it is released now; this reads nothing of the others."""
         with self._context.store.read() as connection:
-            return model_status(connection, name)
+            for found in read_models(connection, name):
+                return found
+            raise releases_table.unknown_model_error(connection, name)
 
     def outstanding(self, name: str) -> list[ReleaseStatus]:
         """Return superseded releases of a model of which copies must be taken back."""

@@ -43,7 +43,7 @@ from .context import (
 from .deliveries import RegistryDeliveries
 from .fits import FitOptions, LeftOut, NewRows
 from .keys import rotate_signing_key, rotate_tag_key
-from .models import ModelStatus, RegistryModels, fit_model, model_status
+from .models import ModelStatus, RegistryModels, fit_model, read_models
 from .opening import (
     create_context,
     open_context,
@@ -400,9 +400,8 @@ class Registry:
             ledger = ledger_table.read_ledger(connection)
             stages = count_requests(connection).stages
             pending = read_pending(connection)
-            names = releases_table.model_names(connection)
             return RegistryStatus(
-                models=tuple(model_status(connection, name) for name in names),
+                models=tuple(read_models(connection)),
                 pending=tuple(pending),
                 outstanding=tuple(
                     one

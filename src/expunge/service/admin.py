@@ -43,6 +43,9 @@ class StatusOut(BaseModel):
     key: str
     store: str
     models: list[str]
+    unsigned: str = Field(
+        description="Why no receipt can be signed now; empty if they can be."
+    )
     window: WindowOut
 
 
@@ -168,6 +171,7 @@ def show_status(caller: CanWatch) -> StatusOut:
         key=status.key,
         store=status.store,
         models=[one.name for one in status.models],
+        unsigned=status.unsigned,
         window=WindowOut.model_validate(caller.intake.current_window()),
     )
 

@@ -41,13 +41,24 @@ from ..storage.tables import overtaken_error, schema
 
 def require_parts(context: Context, backup: Path) -> None:
     """Refuse an incomplete backup, and a folder that cannot receive it."""
+    paths = context.paths
+    if backup.resolve() == paths.folder.resolve():
+        raise InvalidInput(
+            f"{backup} is the registry itself, and no backup of it; name the folder "
+            "that the registry was copied to: nothing was restored"
+        )
+    if paths.keystore.is_dir():
+        raise StoreFailed(
+            f"{paths.keystore} is a folder, and the file of keys belongs there; move "
+            "it away and run the command again: nothing was restored"
+        )
     for part in ("keys/sealing", "checkpoints", *_database_files(context)):
         if not (backup / part).exists():
             raise InvalidInput(
                 f"{backup} holds no {part}; name the folder that the registry was "
                 "copied to"
             )
-    for folder in (context.paths.keys, context.paths.checkpoints):
+    for folder in (paths.keys, paths.checkpoints):
         if not folder.is_dir():
             raise StoreFailed(
                 f"{folder} is missing, so nothing was restored; mount it, or put it "

@@ -21,6 +21,7 @@ from typing import Any, Final
 from sqlalchemy import (
     Connection,
     Row,
+    Select,
     bindparam,
     delete,
     func,
@@ -219,9 +220,9 @@ def write_near(connection: Connection, near: Mapping[str, str]) -> None:
         connection.execute(_WRITE_NEAR, chunk)
 
 
-def count_people(connection: Connection, model: str) -> int:
-    """Return how many people a model holds; rows without a person do not count."""
-    query = (
+def count_people(model: Any) -> Select[int]:
+    """Return the query of how many people a model holds; other rows do not count."""
+    return (
         select(func.count(rows.c.subject.distinct()))
         .join(subjects, rows.c.subject == subjects.c.id)
         .where(
@@ -230,7 +231,6 @@ def count_people(connection: Connection, model: str) -> int:
             subjects.c.tag.not_like(f"{ROW_TAG}%"),
         )
     )
-    return int(connection.scalar(query) or 0)
 
 
 def row_tag(position: int) -> str:

@@ -27,6 +27,7 @@ from ...ledger import ModelRegistered, ReleaseMade, ReleaseWithdrawn
 from ...rights.identifiers import ID
 from .engine import chunks, write_exactly
 from .keystore import mark_dead
+from .people_table import count_people
 from .tables import models, releases, shipments, shred
 
 HASH_BYTES = 32
@@ -129,6 +130,28 @@ def read_newest(connection: Connection, name: str) -> Row[Any]:
     if found is None:
         raise unknown_model_error(connection, name)
     return found
+
+
+def read_released(connection: Connection, name: str | None) -> list[Row[Any]]:
+    """Return each model with the ``content`` of its newest release, or one.
+
+    With them come ``certificate``, ``number``, ``made`` and ``n_people``.
+    """
+    query = (
+        select(
+            models.c.name,
+            releases.c.content,
+            releases.c.certificate,
+            releases.c.number,
+            releases.c.made,
+            count_people(models.c.name).scalar_subquery().label("n_people"),
+        )
+        .join(releases, _IS_NEWEST)
+        .where(_PRESENT)
+        .order_by(models.c.name)
+    )
+    one = query.where(models.c.name == name)
+    return list(connection.execute(query if name is None else one))
 
 
 def check_content(name: str, content: bytes | None) -> bytes:
