@@ -31,6 +31,7 @@ from .values import SMALLEST
 Shrink: TypeAlias = Callable[[Vector, float | Vector], Vector]
 SUPPORT_TRIES = 12
 SWEEPS = 500
+PATIENT_SWEEPS = 50  # that do not halve the residual, and nothing will
 # What is less curved than the shortest row counts as flat.
 FLAT = SMALLEST**2
 # Largest relative rounding error in B x at which x still counts as a solution.
@@ -225,14 +226,18 @@ def _solve_by_support(B: Symmetric, b: Vector, *, kink: Kink, start: Vector) -> 
     if optimal:
         return at
     _require_semidefinite(B)
-    x = at.x
-    for _ in range(SWEEPS):
+    x, least = at.x, np.inf
+    for n in range(1, SWEEPS + 1):
         x = _orthant_minimum(B, b, at=sweep_coordinates(B, b, kink=kink, start=x))
         at, optimal = _try_supports(
             B, b, kink=kink, at=_gradient_step(B, b, kink=kink, x=x, step=step), tries=1
         )
         if optimal:
             return at
+        if n % PATIENT_SWEEPS == 0:
+            before, least = least, model_residual(B, b, minimum=at)
+            if least > 0.5 * before:
+                break
     # On a flat direction no support solve settles: the sweeps' own answer stands,
     # and the caller sees in the residual how good it is.
     return sweep_coordinates(B, b, kink=kink, start=x)
