@@ -73,6 +73,8 @@ def design(rng: Generator, n: int, d: int) -> Array:
         X[rng.integers(0, n, n // 3)] = X[rng.integers(0, n)]
     if chance(rng, 0.2):
         X[:, 0] += 10.0 ** rng.uniform(0.0, 3.0)
+    if chance(rng, 0.1):  # beside which all others are hardly there
+        X[rng.integers(0, n, 1 + n // 10)] *= 10.0 ** rng.uniform(2.0, 7.0)
     return np.asarray(X * 10.0 ** rng.uniform(-1.0, 1.0))
 
 
