@@ -102,13 +102,35 @@ def test_a_plot_without_matplotlib_names_the_extra(
 
 def test_axes_of_advice() -> None:
     trials = tuple(
-        SigmaTrial(sigma, score, score - 0.3, 60, (most, most // 2), most // 9)
+        SigmaTrial(
+            sigma=sigma,
+            score=score,
+            changed=0.1 * sigma,
+            seconds=0.1,
+            looks=None,
+            label_guess=0.9 - 0.05 * sigma,
+            at_random=(most, most // 2),
+            at_worst=most // 9,
+        )
         for sigma, score, most in ((0.1, 0.99, 30), (1.0, 0.98, 99), (5.0, -2.0, 99))
     )
     for metric, checked in (("accuracy", 1), ("R2", 0)):
-        budget = Budget(sigma=1.0)
-        advice = Advice(budget, 0.01, 100, metric, 0.99, trials, 99, "person")
-        scores, leaving, _ = advice.plot().axes
+        advice = Advice(
+            budget=Budget(sigma=1.0),
+            max_seconds=1.0,
+            max_loss=0.01,
+            requests=100,
+            rows_kept=False,
+            metric=metric,
+            noise_free=0.99,
+            changed_anyway=0.0,
+            trials=trials,
+            uncertified=(),
+            tried=99,
+            owner="person",
+        )
+        scores, _, guesses, leaving = advice.plot().axes
+        require_good_axes(guesses)
         assert require_good_axes(scores) == checked
         assert scores.get_ylim()[1] <= 1.0
         assert leaving.get_ylabel() == "people"

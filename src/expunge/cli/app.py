@@ -199,7 +199,7 @@ def expunge(
 # ``alias_find``), and the first sentence of its help, which lists show.
 COMMANDS = {
     "init": ("admin", "Create a registry."),
-    "advise": ("estimators", "Say which sigma to take, and how many people may leave."),
+    "advise": ("estimators", "Say which sigma to take, and what each sigma does."),
     "fit": ("fit", "Fit a model to a table, and keep it so that it can forget."),
     "add": ("rows", "Add the rows of a table to a model, and release it."),
     "schema": (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that choose an estimator and its budget; ``advise`` suggests a budget."""
+"""Options that choose an estimator and its budget; ``advise`` recommends one."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput, Unsupported
-from .options import Drop, Target, require_file
+from .options import Drop, KeepRows, Target, require_file
 from .output import Result
 
 if TYPE_CHECKING:
@@ -347,10 +347,22 @@ def advise(
         ),
     ] = None,
     drop: Drop = None,
+    keep_rows: Annotated[
+        KeepRows,
+        typer.Option(help="As you will say to fit: whether rows are kept, or never."),
+    ] = KeepRows.registry,
+    max_seconds: Annotated[
+        float,
+        typer.Option(
+            help="How much processor time a request may take on average, in seconds, "
+            "where rows are kept."
+        ),
+    ] = 1.0,
     max_loss: Annotated[
         float,
         typer.Option(
-            help="How much accuracy, or R2, the noise may cost: 0.01 is one point."
+            help="How much accuracy, or R2, the noise may cost where they are not: "
+            "0.01 is one point."
         ),
     ] = 0.01,
     requests: Annotated[
@@ -370,15 +382,18 @@ def advise(
     sigma: Annotated[float | None, typer.Option(hidden=True)] = None,
     no_budget: Annotated[bool, typer.Option("--no-budget", hidden=True)] = False,
 ) -> Result:
-    """Say which sigma to take, and how many people may leave.
+    """Say which sigma to take, and what each sigma does.
 
-    It tries a model like yours with more and more noise, and lets people leave it, in
-    random orders and in the worst one. It prints the budget with the most noise whose
-    loss of accuracy you accept, and how many may leave before an answer needs the
-    remaining rows. Give public or older data: no certificate covers a budget that was
-    chosen from the rows of the model itself.
+    It tries a model like yours, and lets people leave it. For each size of the noise it
+    prints the accuracy, how many decisions about everybody else one request changes,
+    how long a request takes, how many requests read the rows again, and what somebody
+    with the release before could guess of a leaver. Where rows are not kept, or several
+    releases are promised together, also how many may leave. It recommends the smallest
+    noise at an acceptable time, and without rows the largest that does little harm.
+    Give public or older data: no certificate covers a budget that was chosen from the
+    rows of the model itself.
     """
-    from ..plan import suggest_budget
+    from ..plan import advise as ask
     from ..tables import Roles, read_table
 
     if sigma is not None or no_budget:
@@ -391,6 +406,13 @@ def advise(
     _, model = estimator.build_for_table(
         table, classes=table.schema.classes, budget=None
     )
+    if keep_rows is KeepRows.never:
+        if estimator.alphas is not None or estimator.search:
+            raise InvalidInput(
+                "--keep-rows never with candidates for alpha: choosing again needs the "
+                "rows; give one --alpha, or keep the rows"
+            )
+        model.set_params(keep_data=False)
     promise = {
         "epsilon": epsilon,
         "delta": delta,
@@ -399,11 +421,12 @@ def advise(
     }
     # What is not promised here is chosen for as many people as there are.
     promised = {name: value for name, value in promise.items() if value is not None}
-    advice = suggest_budget(
+    advice = ask(
         table.X,
         table.y,
         model,
         subjects=table.subjects,
+        max_seconds=max_seconds,
         max_loss=max_loss,
         requests=requests,
         **promised,
@@ -418,6 +441,8 @@ def advise(
         options.append(f"--releases {budget.releases}")
     if budget.row_norm is not None:
         options.append(f"--row-norm {budget.row_norm!r}")
+    if not advice.rows_kept:
+        options.append("--keep-rows never")
     found = {
         "sigma": budget.sigma,
         "may_leave": advice.may_leave,

@@ -3,7 +3,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from .options import (
     FOLDER,
     Drop,
     Folder,
+    KeepRows,
     ModelName,
     OthersIds,
     Target,
@@ -49,14 +49,6 @@ if TYPE_CHECKING:
 ENDING = ".schema.json"
 MEBIBYTE = 1 << 20
 FIT_LABELS = ("looking for people who left", "fitting", "storing", "erasing")
-
-
-class KeepRows(StrEnum):
-    """What the registry keeps of the rows."""
-
-    registry = "registry"
-    lake = "lake"
-    never = "never"
 
 
 @dataclass(frozen=True, kw_only=True)

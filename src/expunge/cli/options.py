@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that commands share, and the files and registries that they name."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +35,16 @@ Debug = Annotated[
 
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
 RequestId = Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.")]
+
+
+class KeepRows(StrEnum):
+    """What the registry keeps of the rows."""
+
+    registry = "registry"
+    lake = "lake"
+    never = "never"
+
+
 Target = Annotated[
     str, typer.Option(metavar="COLUMN", help="Column that the model predicts.")
 ]

@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from ..core.arrays import Matrix, Vector
+from ..core.arrays import Matrix, Vector, row_norms
 from ..core.losses import HalfSquared, Loss, Multinomial
 from ..exceptions import InvalidInput, Unsupported
 from ..private_model.labels import Labels, learn_labels
@@ -49,7 +49,7 @@ class _Classifier(ClassifierMixin, Forgetful):
 
     def decision_function(self, X: Any) -> Vector:
         """Return the predictors: (n,) for two classes, (n, k) for more."""
-        eta = _compute_predictor(self, X)
+        eta = compute_predictor(self, X)
         if eta.shape[1] > 2:
             return eta
         return eta[:, 0] if eta.shape[1] == 1 else eta[:, 1] - eta[:, 0]
@@ -57,7 +57,7 @@ class _Classifier(ClassifierMixin, Forgetful):
     def predict(self, X: Any) -> Any:
         """Return the class of each row."""
         public = self._public  # classes and parameters of one release
-        eta = _compute_predictor(self, X, public)
+        eta = compute_predictor(self, X, public)
         if eta.shape[1] == 1:
             return np.asarray(public.classes)[(eta[:, 0] > 0.0).astype(np.intp)]
         return np.asarray(public.classes)[np.argmax(eta, axis=1)]
@@ -94,7 +94,7 @@ class LogisticRegression(_Classifier):
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class, normalised for one-vs-rest."""
-        eta, loss = _compute_predictor(self, X), _fitted_loss(self, BINARY_LOSSES)
+        eta, loss = compute_predictor(self, X), _fitted_loss(self, BINARY_LOSSES)
         if eta.shape[1] == 1:
             p = loss.mean(eta[:, 0])
             return np.column_stack([1.0 - p, p])
@@ -121,7 +121,7 @@ class SoftmaxRegression(_Classifier):
 
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class."""
-        eta = _compute_predictor(self, X)
+        eta = compute_predictor(self, X)
         if eta.shape[1] == 1:  # adopted from scikit-learn, with two classes left
             eta = np.hstack([np.zeros_like(eta), eta])
         return Multinomial(eta.shape[1]).mean(eta)
@@ -146,7 +146,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
 
     def predict(self, X: Any) -> Vector:
         """Return the predictions: (n,), or (n, k) for several targets."""
-        eta = _compute_predictor(self, X)
+        eta = compute_predictor(self, X)
         if eta.shape[1] > 1:
             return eta
         mean = _fitted_loss(self, REGRESSION_LOSSES).mean(eta[:, 0])
@@ -199,18 +199,32 @@ def _fitted_loss(model: Forgetful, choices: Mapping[str, Loss]) -> Loss:
     return loss
 
 
-def _compute_predictor(
+def compute_predictor(
     model: Forgetful, X: Any, public: PublicModel | None = None
 ) -> Matrix:
     """Return X coef' + intercept, both of one release, (n, k)."""
     public = model._public if public is None else public
+    coef, intercept = public.coefficients
+    eta: Matrix = _encode(model, X, public) @ coef.T + intercept
+    return eta
+
+
+def noise_lengths(model: Forgetful, X: Any) -> Vector:
+    """Return what noise of deviation one on each parameter is on a predictor, (n,).
+
+    That is the length of the row as the model sees it, the intercept's one included.
+    """
+    public = model._public
+    ones = float(bool(public.release.certificate.objective["intercept"]))
+    return np.sqrt(row_norms(_encode(model, X, public)) ** 2 + ones)
+
+
+def _encode(model: Forgetful, X: Any, public: PublicModel) -> Any:
+    """Return rows as the release takes them, without an intercept."""
     if public.preprocessing is None:
         given = X
         X = validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False)
         refuse_missing_dates(given, X)
-    else:
-        X = validate_data(model, X, skip_check_array=True, reset=False)
-        X = public.preprocessing.encode(X)
-    coef, intercept = public.coefficients
-    eta: Matrix = X @ coef.T + intercept
-    return eta
+        return X
+    X = validate_data(model, X, skip_check_array=True, reset=False)
+    return public.preprocessing.encode(X)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan: which budget to take, and what it allows, before you commit to it."""
+"""Plan: which budget to take, and what it does, before you commit to it."""
 
-from .advise import Advice, suggest_budget
+from .advice import Advice, advise
 from .trials import SigmaTrial
 
-__all__ = ["Advice", "SigmaTrial", "suggest_budget"]
+__all__ = ["Advice", "SigmaTrial", "advise"]
