@@ -207,6 +207,34 @@ class TestLocalBends:
                 ways = np.geomspace(1e-6, 1e3, 500)
                 assert all(2.0 * a < left + bend.over(a) for a in ways.tolist())
 
+    def test_rows_beside_a_kink_are_taken_as_they_are(self) -> None:
+        """Their mass outweighs the curvature; without them some of it is left."""
+        rng = np.random.default_rng(0)
+        objective = Objective(Huber(1.0), L2(), 1e-4, intercept=True)
+        X = rng.normal(size=(40, 3))
+        y = X @ np.ones(3) + 0.1 * rng.normal(size=40)
+        rows = objective.rows(X, y)
+        theta = minimise(objective, rows).theta
+        beyond = objective.rows(30.0 * np.ones((1, 3)), [0.0])
+        beyond.y[0] = (
+            float(predict(objective.loss, beyond, theta=theta)[0]) + 1.0 - 1e-6
+        )
+        both = Rows(
+            np.vstack([rows.dense(), beyond.dense()]),
+            np.append(rows.y, beyond.y),
+            np.ones(41),
+        )
+        draft = Draft(theta, np.zeros(4))
+        state = summarise(objective, both, theta=theta)
+        measured = 1e-6 * rng.normal(size=4)  # as if that were the gradient
+        radii = Radii(state, replace(draft, measured=measured), remaining=both)
+        assert radii.near(seen=True) == inf
+        kept = summarise(objective, rows, theta=theta).smooth_hessian().dense()
+        kept += 1e-4 * np.diag([1.0, 1.0, 1.0, 0.0])  # P of the row beside them
+        least = float(np.linalg.eigvalsh(kept)[0])
+        size = float(np.linalg.norm(measured))
+        assert size / least <= radii.apart() <= 1.1 * size / least
+
     def test_beyond_all_kinks_nothing_is_known(self) -> None:
         objective = Objective(Huber(1.0), L2(), 1.0, intercept=True)
         rows = objective.rows(np.zeros((4, 1)), [-9.0, -9.0, 9.0, 9.0])

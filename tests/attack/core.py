@@ -24,6 +24,7 @@ from expunge import (
     Rows,
     SquaredHinge,
     learn,
+    summarise,
 )
 from expunge.promise.radius import Radii
 from expunge.removal import Draft, State, measure_gradient
@@ -155,3 +156,6 @@ def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]
         yield "residual-local", on_rows.residual_local()
         yield "quick on rows", on_rows.residual_local(quick=True)
         yield "near on rows", on_rows.near(seen=True)
+        after = state.objective.after(left.total_weight / state.anchor_weight)
+        fitted = summarise(after, left, theta=draft.theta)
+        yield "apart", Radii(fitted, seen, remaining=left).apart()

@@ -187,6 +187,16 @@ def bend_from_the_anchor() -> None:
     put("promise.radius:Bend", "of", of)
 
 
+def cross_kinks_unseen() -> None:
+    """Take what rows near a kink have of the curvature for granted."""
+    real = import_module("expunge.promise.radius").curvature_rows
+    put(
+        "promise.radius",
+        "curvature_rows",
+        lambda *given, **more: 0.0 * real(*given, **more),
+    )
+
+
 def understate_the_growth() -> None:
     """Believe a loss that states a fifth of its growth."""
     loss: Any = import_module("tests.strangers.poisson").Poisson
@@ -563,6 +573,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "bend-nowhere": Mutant(bend_nowhere, CORE),
     "bend-from-the-anchor": Mutant(bend_from_the_anchor, CORE),
+    "cross-kinks-unseen": Mutant(cross_kinks_unseen, CORE),
     "understate-the-growth": Mutant(understate_the_growth, CORE),
     "raise-the-floor": Mutant(_scaled("promise.radius", "curvature_floor", 1.1), CORE),
     "raise-the-modulus": Mutant(

@@ -29,8 +29,8 @@ from math import exp, expm1, inf, isfinite, sqrt
 import numpy as np
 
 from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm
-from ..core.rows import RowSource
-from ..core.sums import KINK_EDGES, largest_move
+from ..core.rows import Rows, RowSource
+from ..core.sums import KINK_EDGES, curvature_rows, largest_move, predict
 from ..core.values import UNDERFLOW, Private, stored
 from ..removal import Draft, State, residual
 from .floor import (
@@ -47,6 +47,7 @@ from .rounding import Rounding
 from .verification import RadiusKind
 
 NO_NUMBERS: Vector = np.empty(0)
+WIDENINGS = 3  # of the way on which rows may cross a kink
 
 
 @stored
@@ -109,6 +110,7 @@ class Radii(Private):
                 yield "measured-local", partial(self.near, quick=True)
                 yield "residual-local", partial(self.near, seen=True)
                 yield "measured-local", self.near
+                yield "residual-local", self.apart
             yield "two-step", self.two_step
         if self.remaining is not None and sums.hessian is not None:
             yield "residual-local", partial(self.residual_local, quick=True)
@@ -216,6 +218,40 @@ class Radii(Private):
             return inf
         floor = (self.quick_floor if quick else self.floor).smallest
         return self.bend.distance(self._left(seen=seen), floor)
+
+    def apart(self) -> float:
+        """Return |r| over the curvature of rows that the way takes across no kink.
+
+        Of an answer that is its own anchor, by rows in memory: what the others lose of
+        the Hessian is known as it is, and not by their mass alone.
+        """
+        state, rows = self.state, self.remaining
+        loss, floor = state.objective.loss, self.floor.smallest
+        if (
+            not (loss.curvature_jump > 0.0 and self.bend.growth < inf and floor > 0.0)
+            or not isinstance(rows, Rows)
+            or self.step.any()
+        ):
+            return inf
+        rows = rows if rows.absent is None else rows.gather()
+        left, hessian = self._left(seen=True), state.sums.loss_hessian
+        norms, eta = rows.norms(), predict(loss, rows, theta=state.anchor)
+        distance = loss.kink_distance(rows.y, eta) * (1.0 - 1e-12)
+        distance -= self.rounding.predictor(state.anchor) * norms
+        way = 2.0 * left / floor
+        for _ in range(WIDENINGS):
+            others = rows.take(distance <= way * norms)
+            Z = curvature_rows(loss, others, theta=state.anchor)
+            rest = state.sums.replace(hessian=hessian.update(-1.0, Z))
+            rounding = Rounding(state.replace(sums=rest, cache=None))
+            # Of the product that was subtracted.
+            doubt = 4.0 * UNIT_ROUNDOFF * (len(others) + state.anchor.size)
+            kept = curvature_floor(rounding) - doubt * state.magnitude.hessian
+            radius = _over(left, kept)
+            if radius <= way:
+                return radius
+            way = 2.0 * radius
+        return inf
 
     def intercept(self) -> float:
         """Return the local radius of an answer that is its own anchor.
