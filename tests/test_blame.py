@@ -50,12 +50,9 @@ def test_the_columns_to_blame_are_named_with_the_line_that_mends_it(model: Any) 
     with pytest.raises(NotCertifiable) as caught:
         model.fit(frame, y)
     words = str(caught.value)
-    kind = type(model).__name__
     assert "'fnlwgt' (about 10^5 times as large as most), 'wage' (about 10^5" in words
     assert "'married'" not in words
-    assert words.endswith(
-        f"standardise them: {kind}(preprocessing=StandardScaler(), ...)"
-    )
+    assert words.endswith("; preprocessing=StandardScaler() works")
     standard = (frame - frame.mean()) / frame.std()
     assert model.fit(standard, y).certificate_.status == "certified"
 

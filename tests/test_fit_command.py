@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``expunge fit``: whose rows a table holds, their weights, and what chose."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -344,3 +345,20 @@ class TestColumns:
 def test_few_people_are_not_tried(folder: Path, table: Path) -> None:
     done = call("fit", "few", table, *ABOUT)
     assert "expect not known: too few people to try the model" in done.words
+
+
+@pytest.mark.parametrize("given", [("--alpha", "1e-4"), ("--C", "100")])
+def test_a_fit_that_cannot_be_certified_names_an_option_that_works(
+    folder: Path, table: Path, given: tuple[str, str]
+) -> None:
+    about = (table, "--target", "outcome", "--subject", "patient", *given)
+    strict = "1e-13" if "--C" in given else "1e-11"
+    refused = call("fit", "model", *about, "--sigma", strict)
+    assert refused.code == WRONG_INPUT
+    said = re.search(r"; (--[\w-]+ ?\S*) works", refused.err)
+    assert said is not None
+    option = said[1].split()
+    sigma = () if option[0] == "--sigma" else ("--sigma", strict)
+    change = () if option[0] in given else given
+    done = call("fit", "model", *about[:5], *change, *sigma, *option)
+    assert done.code == DONE

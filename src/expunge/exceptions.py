@@ -48,15 +48,28 @@ class RowsRequired(ExpungeError, ValueError):
     """The mechanism needs the remaining rows, and they were not passed."""
 
 
-class NotPositiveDefinite(ExpungeError, ArithmeticError):
+class CannotFit(ExpungeError):
+    """The data, the objective and the budget do not go together.
+
+    Attributes
+    ----------
+    change
+        A parameter and a value of it with which a first fit was tried and certified;
+        None where nothing was tried, or nothing helped.
+    """
+
+    change: tuple[str, object] | None = None
+
+
+class NotPositiveDefinite(CannotFit, ArithmeticError):
     """A Hessian has no Cholesky factor: some direction has no curvature."""
 
 
-class NotConverged(ExpungeError, ArithmeticError):
+class NotConverged(CannotFit, ArithmeticError):
     """The solver stopped before its residual was small enough."""
 
 
-class NotCertifiable(ExpungeError, ValueError):
+class NotCertifiable(CannotFit, ValueError):
     """The budget promises more than this model or release can keep."""
 
 

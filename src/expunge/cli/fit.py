@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..exceptions import ExpungeError, InvalidInput
+from ..exceptions import CannotFit, ExpungeError, InvalidInput
 from .estimators import BudgetOptions, ModelKind, ModelOptions, parse_classes
 from .models import read_columns
 from .options import (
@@ -250,6 +250,23 @@ def fit(
     return fit_files(asked)
 
 
+def _name_option(error: CannotFit) -> CannotFit:
+    """Return a refused fit with the option in place of Python's argument."""
+    if error.change is None:
+        return error
+    name, value = error.change
+    if name not in ("sigma", "tau", "alpha", "C", "alphas", "penalize_intercept"):
+        return error
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, tuple):
+        option += f" {','.join(f'{each:g}' for each in value)}"
+    elif isinstance(value, float):
+        option += f" {value:g}"
+    named = type(error)(f"{str(error).rpartition('; ')[0]}; {option} works")
+    named.change = error.change
+    return named
+
+
 def fit_table(asked: Fit) -> Result:
     """Fit to a table in memory; say what was done with each column."""
     from ..registry import ForgottenInData
@@ -307,6 +324,8 @@ def fit_table(asked: Fit) -> Result:
         except ForgottenInData as error:
             advice = "state with --readmit that they came back"
             raise explain_forgotten(error, table, advice=advice) from None
+        except CannotFit as error:
+            raise _name_option(error) from None
         fitted = {model.name: model for model in registry.status().models}[asked.name]
     written = options.write_schema
     if given is None or written is not None:
@@ -412,6 +431,8 @@ def fit_files(asked: Fit) -> Result:
                 "--without-forgotten, or state with --readmit that they came "
                 f"back{explain_near(error)}"
             ) from None
+        except CannotFit as error:
+            raise _name_option(error) from None
         fitted = {model.name: model for model in registry.status().models}[asked.name]
         n_rows = len(table)
     named = lake.source or asked.name

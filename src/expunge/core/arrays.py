@@ -175,7 +175,7 @@ def catch_lapack_errors() -> Iterator[None]:
     except np.linalg.LinAlgError as error:
         raise NotConverged(
             "a matrix could not be decomposed: its numbers differ too much in size; "
-            "scale the columns to similar ranges, or raise alpha or ridge"
+            "scale the columns to similar ranges, or penalise more"
         ) from error
 
 

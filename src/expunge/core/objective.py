@@ -102,6 +102,11 @@ class Objective:
             object.__setattr__(self, name, bool(getattr(self, name)))
 
     @property
+    def stricter(self) -> str:
+        """How to penalise more, in the words of whoever chose the penalty's factor."""
+        return "raise alpha or ridge" if self.C is None else "lower C"
+
+    @property
     def smooth(self) -> bool:
         """Whether the whole objective is smooth."""
         return self.penalty.smooth

@@ -415,8 +415,8 @@ def require_converged(
         raise NotConverged(
             "the solver stopped before its residual was small; a minimiser may not "
             "exist (for example, one class left beside an unpenalised intercept), or "
-            "features may differ too much in scale: standardise them, or raise alpha "
-            "or ridge"
+            "features may differ too much in scale: standardise them, or "
+            f"{objective.stricter}"
         )
 
 

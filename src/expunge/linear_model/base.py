@@ -14,9 +14,10 @@ snapshot here.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
+from functools import partial
 from inspect import isabstract
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -35,10 +36,10 @@ from ..core.rows import Rows, in_memory
 from ..display.progress import ProgressBar
 from ..engines import read_engine, require_jobs
 from ..exceptions import (
+    CannotFit,
     CapacityExceeded,
     InvalidInput,
     NoPrivateState,
-    NotCertifiable,
     NotConverged,
     Unsupported,
 )
@@ -93,6 +94,7 @@ from .rows import (
     require_encodable,
     weights_of,
 )
+from .suggestions import find_change
 
 
 class Forgetful(ShowsPromise, BaseEstimator, ABC):
@@ -192,7 +194,19 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 sample_weight=sample_weight,
                 engine=engine,
             )
-            fresh._snapshot = fit_prepared(fresh, prepared, before=public_model(self))
+            fresh._snapshot = fit_prepared(
+                fresh,
+                prepared,
+                before=public_model(self),
+                prepare=partial(
+                    prepare_fit,
+                    X=X,
+                    y=y,
+                    subjects=subjects,
+                    sample_weight=sample_weight,
+                    engine=engine,
+                ),
+            )
             self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
         return self
 
@@ -608,6 +622,7 @@ def fit_prepared(
     start: Vector | None = None,
     scope: Scope | None = None,
     before: PublicModel | None = None,
+    prepare: Callable[[Any], Prepared] | None = None,
 ) -> Snapshot:
     """Fit prepared rows and make the first release; the estimator stays as it is.
 
@@ -623,6 +638,9 @@ def fit_prepared(
         What else certificates should state.
     before
         The model of an earlier fit, whose declarations still hold.
+    prepare
+        Prepares the same data for a changed estimator. With it, a first fit that cannot
+        be certified names a change that works.
     """
     labels = prepared.labels
     data, rows = None, prepared.rows
@@ -630,6 +648,7 @@ def fit_prepared(
         has_ones = prepared.objective.intercept and not prepared.is_raw
         data = digest_data(rows.X, rows.y, n_columns=rows.n_columns - has_ones)
     scope = scope or Scope()
+    first = before is None and not scope.counted_apart
     keeps = bool(getattr(estimator, "keep_data", True))
     scope = replace(scope, rows_kept=scope.rows_kept and keeps)
     scope = carry_over(scope, before, budget=estimator.budget, data=data)
@@ -637,11 +656,31 @@ def fit_prepared(
     scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))
     try:
         private = estimator._fit_private(prepared, start=start, scope=scope)
-    except (NotCertifiable, NotConverged) as error:
+    except CannotFit as error:
         # For fits alone, when nobody has left: after a removal the sizes of columns
         # would say something about the removed rows. Raw rows are not what was fitted.
         blame = "" if prepared.is_raw else blame_columns(estimator, prepared.rows)
-        raise type(error)(f"{error}; {blame}" if blame else str(error)) from None
+        told = type(error)(f"{error}; {blame}" if blame else str(error))
+        limits = (getattr(estimator, name, None) for name in ("tol", "max_iter"))
+        budget = estimator.budget and estimator.budget.at_fit(rows_kept=scope.rows_kept)
+        if prepare is not None and budget is not None and first and not any(limits):
+
+            def attempt(other: Forgetful) -> PrivateModel:
+                return other._fit_private(prepare(other), start=None, scope=scope)
+
+            change = find_change(
+                estimator,
+                prepared,
+                budget=budget,
+                attempt=attempt,
+                columns_differ=bool(blame),
+            )
+            if change is not None:
+                parts = [str(error), *([blame] if blame else [])]
+                said = "; ".join(part.partition("; ")[0] for part in parts)
+                told = type(error)(f"{said}; {change} works")
+                told.change = change
+        raise told from None
     private, release, record = private.with_noise().release()
     # Seeds stay private, and progress is for the one who fits.
     left_out = {"random_state": None, "verbose": False}

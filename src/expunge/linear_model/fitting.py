@@ -10,6 +10,7 @@ left.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -152,12 +153,18 @@ def fit_copy(
             "model; pass sample_weight=..., or an estimator that is not fitted"
         )
     fresh = clone(estimator)
-    prepared = prepare_fit(
-        fresh, X, y, subjects=subjects, sample_weight=sample_weight, engine=engine
+    prepare = partial(
+        prepare_fit,
+        X=X,
+        y=y,
+        subjects=subjects,
+        sample_weight=sample_weight,
+        engine=engine,
     )
+    prepared = prepare(fresh)
     if before is not None:
         prepared = prepared.with_pair(before.pair)
-    return fit_prepared(fresh, prepared, scope=scope, before=before)
+    return fit_prepared(fresh, prepared, scope=scope, before=before, prepare=prepare)
 
 
 def make_linear(model: Any) -> Any:

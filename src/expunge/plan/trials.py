@@ -47,7 +47,13 @@ from ..exceptions import (
     NotConverged,
     Unsupported,
 )
-from ..linear_model.base import Forgetful, private_model
+from ..linear_model.base import (
+    Forgetful,
+    fit_prepared,
+    prepare_fit,
+    private_model,
+    set_snapshot,
+)
 from ..linear_model.estimators import compute_predictor, noise_lengths
 from ..preprocessing.columns import take_rows
 from ..private_model.composition import FIXED
@@ -290,7 +296,10 @@ class Trials:
         with warnings.catch_warnings():
             # The model without noise is scored here, and thrown away.
             warnings.filterwarnings("ignore", "this model promises nothing")
-            return model.fit(X, y, owners)
+            # Not ``fit``, which would look for what works in place of what does not.
+            prepared = prepare_fit(model, X, y, subjects=owners, sample_weight=None)
+            set_snapshot(model, fit_prepared(model, prepared))
+        return model
 
     def fit_least(self, budgets: Sequence[Budget]) -> tuple[PrivateModel, int]:
         """Return the model under the first budget that can be certified, and which.

@@ -457,9 +457,12 @@ def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:
     if budget is not None:
         tau = budget.solver_error(answer.draft.theta.size)
         if not answer.radius.value <= tau:
+            objective = answer.state.objective
+            held = "penalise the intercept, " if objective.n_free else ""
+            # What does not follow from the contract would be a function of who left.
             raise NotCertifiable(
                 f"the fit cannot be certified to be within tau={tau:.1e} of the "
-                "minimiser; scale the columns to similar ranges, raise alpha or ridge, "
-                "penalise the intercept, or raise sigma or tau"
+                f"minimiser; scale the columns to similar ranges, {objective.stricter},"
+                f" {held}or raise sigma or tau"
             )
     return answer
