@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -426,3 +428,54 @@ def test_text_is_readable_in_light_and_dark(palette: str) -> None:
         ink = luminance(colours[name])
         contrast = (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05)
         assert contrast >= 4.5, name  # WCAG 2, level AA
+
+
+def _public_share(model: Any) -> str:
+    text = " ".join(Page(model._repr_mimebundle_()["text/html"]).words)
+    found = re.search(r"public rows (.*?alone)", " ".join(text.split()))
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_card_says_what_noise_does_to_public_rows(n_classes: int) -> None:
+    """It is what releases of the same rows really do."""
+    rng = np.random.default_rng(0)
+    X, public = rng.normal(size=(200, 3)), rng.normal(size=(400, 3))
+    y = np.digitize(X[:, 0] + rng.logistic(size=200), [-0.5, 0.7][: n_classes - 1])
+    budget = Budget(sigma=0.05, allow_seeded=True)
+    decisions, shares = [], []
+    for seed in range(60):
+        model = SoftmaxRegression(alpha=0.001, budget=budget, random_state=seed)
+        decisions.append(model.fit(X, y).predict(public))
+        told = _public_share(model.declare_public(public))
+        shares.append(float(told.split()[1]))
+        assert told.endswith(
+            "on 400 of them differ from one release to the next by noise alone"
+        )
+    pairs = zip(decisions[::2], decisions[1::2], strict=True)
+    measured = 100.0 * np.mean([np.mean(a != b) for a, b in pairs])
+    assert np.mean(shares) == pytest.approx(measured, rel=0.2)
+
+
+def test_public_rows_are_on_the_card_alone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    model = LinearRegression(alpha=0.1, budget=BUDGET, random_state=0)
+    model.fit(X, X[:, 0])
+    before = model.certificate_
+    expunge.ship(model, tmp_path / "before.safetensors")
+    assert "public rows" not in model._repr_mimebundle_()["text/html"]
+    assert "a prediction on 60 of them differs by about" in _public_share(
+        model.declare_public(X)
+    )
+    expunge.ship(model, tmp_path / "after.safetensors")
+    shipped = [
+        (tmp_path / f"{one}.safetensors").read_bytes() for one in ("before", "after")
+    ]
+    assert shipped[0] == shipped[1] and model.certificate_ == before
+    with pytest.raises(ValueError, match="2 features"):
+        model.declare_public(X[:, :1])
+    assert "on 60 of them" in _public_share(model)  # as before
+    with pytest.raises(NotFittedError):
+        LinearRegression().declare_public(X)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 # Tests of what holds for every combination, or at any seed: alone they take a part.
 LAWS = (
     *("tests/laws", "tests/test_radius.py"),
-    *("tests/test_range.py", "tests/test_advise.py", "tests/test_registry_machine.py"),
+    *("tests/test_range.py", "tests/test_registry_machine.py"),
 )
 
 

@@ -33,6 +33,7 @@ from ..core.losses import Loss
 from ..core.objective import Objective, Scaling
 from ..core.penalties import Penalty
 from ..core.rows import Rows, in_memory
+from ..display.cards import Cells
 from ..display.progress import ProgressBar
 from ..engines import read_engine, require_jobs
 from ..exceptions import (
@@ -106,6 +107,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
 
     _snapshot: Snapshot
     _n_targets: int | None = None  # of a regression; None if y is a vector
+    _public_rows: Any = None  # see ``declare_public``
     by_name: ClassVar[dict[str, type["Forgetful"]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -363,6 +365,21 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             self._snapshot = self._snapshot.declare(search)
         return self
 
+    def declare_public(self, X: Any) -> Self:
+        """State that rows are public, and let the card say what noise does to them.
+
+        It follows from the released parameters, sigma and these rows, and from nothing
+        else. It is on the card in a notebook alone: no certificate and no file has it.
+
+        Parameters
+        ----------
+        X
+            Rows as ``predict`` takes them; they are not copied.
+        """
+        self._describe_noise(X, 1.0)  # refuses rows that predict would not take
+        self._public_rows = X
+        return self
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write release and private state into a folder; ``expunge.load`` reads it."""
         require_known(self)
@@ -373,9 +390,19 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 self._snapshot = self._snapshot.compact()
             save(self._snapshot, path)
 
+    def _public_facts(self) -> Cells:
+        sigma = self.certificate_.sigma
+        if self._public_rows is None or sigma is None:
+            return ()
+        return (("public rows", self._describe_noise(self._public_rows, sigma)),)
+
     @abstractmethod
     def to_sklearn(self) -> Any:
         """Return a plain scikit-learn estimator with the release in it."""
+
+    @abstractmethod
+    def _describe_noise(self, X: Any, sigma: float) -> str:
+        """Return what noise alone does to these rows from one release to the next."""
 
     @abstractmethod
     def _learn_labels(

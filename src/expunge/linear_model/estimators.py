@@ -4,6 +4,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ from ..core.losses import HalfSquared, Loss, Multinomial
 from ..exceptions import InvalidInput, Unsupported
 from ..private_model.labels import Labels, learn_labels
 from ..private_model.snapshot import PublicModel
+from ..promise.decisions import (
+    class_chances,
+    describe_share,
+    prediction_moments,
+    share_changed,
+)
 from .base import Forgetful, public_model
 from .fitting import make_linear, make_logistic, make_softmax
 from .parameters import BINARY_LOSSES, REGRESSION_LOSSES, choose_object
@@ -61,6 +68,16 @@ class _Classifier(ClassifierMixin, Forgetful):
         if eta.shape[1] == 1:
             return np.asarray(public.classes)[(eta[:, 0] > 0.0).astype(np.intp)]
         return np.asarray(public.classes)[np.argmax(eta, axis=1)]
+
+    def _describe_noise(self, X: Any, sigma: float) -> str:
+        eta = compute_predictor(self, X)
+        # The next release differs from this one by the noise of both.
+        chances = class_chances(eta, sqrt(2.0) * sigma * noise_lengths(self, X))
+        now = class_chances(eta, np.zeros(len(eta)))
+        return (
+            f"about {describe_share(share_changed(now, chances))} of the decisions on "
+            f"{len(eta)} of them differ from one release to the next by noise alone"
+        )
 
 
 def _has_probabilities(model: "LogisticRegression") -> bool:
@@ -163,6 +180,19 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         """Intercept of the last release: a number, or one for each target."""
         intercept: Vector = super().intercept_
         return intercept[0] if self._n_targets is None else intercept
+
+    def _describe_noise(self, X: Any, sigma: float) -> str:
+        eta, mean = (
+            compute_predictor(self, X),
+            _fitted_loss(self, REGRESSION_LOSSES).mean,
+        )
+        spread = sqrt(2.0) * sigma * noise_lengths(self, X)
+        expected, variance = prediction_moments(eta, spread, mean=mean)
+        typical = sqrt(float(np.mean((expected - mean(eta)) ** 2 + variance)))
+        return (
+            f"a prediction on {len(eta)} of them differs by about {typical:.2g} from "
+            "one release to the next by noise alone"
+        )
 
     def _learn_labels(
         self, y: Any, weight: Vector | None

@@ -42,6 +42,7 @@ from ..promise.budget import (
     Budget,
     guess_of,
 )
+from ..promise.decisions import describe_share
 from .trials import ORDERS, SigmaTrial, Trials
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Advice:
             _say(self._show_change(share), about="about ")
             for share in (self.chosen.changed, self.changed_anyway)
         )
-        guessed = _say(_percent(self.chosen.label_guess))
+        guessed = _say(describe_share(self.chosen.label_guess))
         changes = f"changes {changed} of everybody else's decisions"
         if self.metric == "R2":
             changes = f"moves a prediction by {changed} deviations of y"
@@ -292,12 +293,14 @@ class Advice:
                 cells.append(str(trial.at_worst))
             marks = ["recommended"] * (trial.sigma == self.budget.deviation)
             marks += ["default"] * (trial.sigma == self.default)
-            cells.append(_percent(trial.label_guess))
+            cells.append(describe_share(trial.label_guess))
             lines.append((*cells, ", ".join(marks)))
         return lines
 
     def _show_change(self, changed: float) -> str:
-        return _percent(changed) if self.metric == "accuracy" else f"{changed:.2g}"
+        return (
+            describe_share(changed) if self.metric == "accuracy" else f"{changed:.2g}"
+        )
 
     @property
     def _people(self) -> str:
@@ -500,15 +503,6 @@ def choose_sigma(
         return larger[0].sigma
     calm = [trial.sigma for trial in quick if trial.changed <= unnoticed]
     return max(calm) if calm else quick[0].sigma
-
-
-def _percent(share: float) -> str:
-    """Return a share with the digits that count."""
-    if share < 1e-5:
-        return "< 0.001 %"
-    if share >= 0.9995:
-        return "> 99.9 %"
-    return f"{100.0 * share:.{1 if share >= 0.01 else 2 if share >= 0.001 else 3}f} %"
 
 
 def _say(shown: str, *, about: str = "") -> str:

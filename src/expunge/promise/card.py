@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The promise on the diagram that scikit-learn draws of an estimator."""
 
+from dataclasses import replace
 from typing import Any
 
+from ..display.cards import Cells
 from .certificate import Certificate
 
 
@@ -55,4 +57,9 @@ class ShowsPromise:
         certificate: Certificate | None = getattr(self, "certificate_", None)
         if certificate is None:
             return ""
-        return certificate.make_card(type(self).__name__).to_html()
+        card = certificate.make_card(type(self).__name__)
+        return replace(card, facts=(*card.facts, *self._public_facts())).to_html()
+
+    def _public_facts(self) -> Cells:
+        """Return what else may stand on the card: nothing that rows have a say in."""
+        return ()

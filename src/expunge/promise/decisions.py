@@ -83,3 +83,12 @@ def prediction_moments(
         first += weight * moved
         second += weight * moved**2
     return centre + first, np.maximum(second - first**2, 0.0)
+
+
+def describe_share(share: float) -> str:
+    """Return a share in percent, with the digits that count."""
+    if share < 1e-5:
+        return "< 0.001 %"
+    if share >= 0.9995:
+        return "> 99.9 %"
+    return f"{100.0 * share:.{1 if share >= 0.01 else 2 if share >= 0.001 else 3}f} %"
