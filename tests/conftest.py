@@ -4,6 +4,7 @@
 import gc
 import os
 import shutil
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -51,8 +52,10 @@ __all__ = [
     "template",
 ]
 
-# Tests start hundreds of processes. Each would compile the package again.
+# Tests start hundreds of processes. Each would compile the package again, and each run
+# the tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Registries flush all the time, and no test means this machine's disk. In memory that
 # costs nothing; a test that passed leaves nothing there.

@@ -96,6 +96,11 @@ class Source:
         return ast.parse(self.text)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree: each rule looks at them, and walking takes longer."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def module(self) -> str:
         """The dotted name under which Python imports the file."""
         parts = [part for part in self.path.with_suffix("").parts if part != "src"]
@@ -108,7 +113,7 @@ class Source:
 
     def functions(self) -> Iterator[Function]:
         """Every function and method, nested ones included."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, Function):
                 yield node
 
@@ -117,7 +122,7 @@ class Source:
         package = self.module.split(".")
         if self.path.name != "__init__.py":
             package.pop()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -188,7 +193,7 @@ def light(source: Source) -> Iterator[str]:
 def apart(source: Source) -> Iterator[str]:
     """What stands apart is imported inside a function, or for its types alone."""
     later: set[int] = set()
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.If) and ast.unparse(node.test) != "TYPE_CHECKING":
             continue
         if isinstance(node, ast.If | Function):
@@ -214,7 +219,7 @@ def annotated(source: Source) -> Iterator[str]:
 
 def quiet(source: Source) -> Iterator[str]:
     """Only the command line prints."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Name) and node.id == "print" and source.part != "cli":
             yield source.at(node.lineno, "print outside cli")
 
@@ -223,11 +228,11 @@ def deterministic(source: Source) -> Iterator[str]:
     """Only ``noise`` draws; elsewhere a generator may be named as a type."""
     if source.module == "expunge.promise.noise":
         return
-    called = {id(n.func) for n in ast.walk(source.tree) if isinstance(n, ast.Call)}
+    called = {id(n.func) for n in source.nodes if isinstance(n, ast.Call)}
     for line, name in source.imports():
         if SAMPLERS.match(name):
             yield source.at(line, f"imports {name}; noise alone may draw")
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Attribute) and DRAWS.match(ast.unparse(node)):
             if id(node) in called or not GENERATOR_TYPES.match(ast.unparse(node)):
                 yield source.at(node.lineno, f"uses {ast.unparse(node)}")
@@ -235,6 +240,8 @@ def deterministic(source: Source) -> Iterator[str]:
 
 def ascii_named(source: Source) -> Iterator[str]:
     """Identifiers can be typed on any keyboard."""
+    if source.text.isascii():
+        return
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.NAME and not token.string.isascii():
             yield source.at(token.start[0], f"{token.string} is not ASCII")
@@ -244,7 +251,7 @@ def listed(source: Source) -> Iterator[str]:
     """An ``__init__`` lists its public names."""
     if source.path.name != "__init__.py":
         return
-    names = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)}
+    names = {n.id for n in source.nodes if isinstance(n, ast.Name)}
     if "__all__" not in names:
         yield source.at(1, "no __all__")
 
@@ -290,7 +297,7 @@ def outside(source: Source) -> Iterator[str]:
             yield source.at(
                 at, f"knows expunge.registry's {name}; use tests.registries"
             )
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Attribute) and node.attr == "_context":
             yield source.at(node.lineno, "reaches into it; use tests.registries")
 
@@ -317,7 +324,7 @@ def twins(package: Sequence[Source]) -> Iterator[str]:
     """A class name has one home in the package."""
     homes: dict[str, list[str]] = {}
     for source in package:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(source.module)
     for name, modules in homes.items():
@@ -332,7 +339,7 @@ def trespasses(package: Sequence[Source]) -> Iterator[str]:
         for name in _private_members(source):
             owners.setdefault(name, set()).add(source.part)
     for source in package:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.Attribute) or _is_own(node):
                 continue
             theirs = owners.get(node.attr, set())
@@ -349,7 +356,7 @@ def trespasses(package: Sequence[Source]) -> Iterator[str]:
 
 def _private_members(source: Source) -> Iterator[str]:
     """Yield the private attributes and methods that a module's classes define."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef):
             for part in node.body:
                 if isinstance(part, Function) and _is_private(part.name):

@@ -23,7 +23,7 @@ from tests.registries import status_of
 from tests.stores import rows_in
 
 # So many that PostgreSQL no longer reads a whole table for a few hundred keys.
-N = 60_000
+N = 40_000
 TAGS = [f"{i:081x}" for i in range(N)]
 IDS = [f"{i:032x}" for i in range(N)]
 # Spread over the whole model.
