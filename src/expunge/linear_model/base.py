@@ -23,10 +23,11 @@ from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from ..core.arrays import Matrix, Vector, may_share_memory, norm, write_lock
 from ..core.losses import Loss
@@ -96,6 +97,16 @@ from .rows import (
     weights_of,
 )
 from .suggestions import find_change
+
+
+def _takes_rows(estimator: "Forgetful") -> bool:
+    """Return True if models of this kind can be added to, or raise AttributeError."""
+    if getattr(estimator, "fits_jobs", False):
+        raise AttributeError(
+            f"{type(estimator).__name__} cannot be added to; fit again with all rows, "
+            "or use an estimator with a fixed alpha"
+        )
+    return True
 
 
 class Forgetful(ShowsPromise, BaseEstimator, ABC):
@@ -309,6 +320,85 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 set_snapshot(self, before.release(after))
                 bar.count()
         return self
+
+    @available_if(_takes_rows)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        classes: Sequence[Any] | None = None,
+        sample_weight: ArrayLike | None = None,
+        subjects: Iterable[object] | None = None,
+    ) -> Self:
+        """Fit the model to the first rows, and ``add`` those of later calls.
+
+        Unlike scikit-learn's, which takes a step towards the new rows, this gives the
+        model of all rows so far, and each call makes a release.
+
+        Parameters
+        ----------
+        X, y
+            The rows.
+        classes
+            All classes that will come, for a classifier; the first call declares them,
+            like the parameter ``classes``.
+        sample_weight, subjects
+            Their weights, and whose they are, as ``fit`` takes them.
+        """
+        with write_lock(self):
+            if public_model(self) is None:
+                fresh = copy(self)
+                fresh.classes = self.classes if classes is None else classes
+                fresh.fit(X, y, subjects=subjects, sample_weight=sample_weight)
+                fresh.classes = self.classes
+                self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
+                return self
+            known = self._public.parameters["classes"]
+            if classes is not None and (known is None or {*classes} != {*known}):
+                raise InvalidInput(
+                    f"classes={classes!r}, which the first call did not declare; leave "
+                    "classes out, or fit again; nothing was added"
+                )
+            return self.add(X, y, subjects=subjects, sample_weight=sample_weight)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return the name of the feature that each coefficient belongs to.
+
+        Parameters
+        ----------
+        input_features
+            The names of the columns, if the rows had none; ``x0``, ``x1``, ... else.
+        """
+        public = self._public
+        names: Any = _check_feature_names_in(self, input_features)
+        if public.preprocessing is not None:
+            names = public.preprocessing.names
+        return np.array(list(names), dtype=object)
+
+    def coef_table(self) -> Any:
+        """Return the coefficients of the last release by the names of their features.
+
+        A pandas ``DataFrame`` where pandas is installed; elsewhere the same as a dict
+        of columns, each a dict by name, so that ``table["coefficient"]["age"]`` reads
+        either. There is a row for each feature, after ``(intercept)`` if the model has
+        one; and a column ``coefficient``, or one for each class or target if there are
+        several.
+        """
+        public = self._public
+        coef, intercept = public.coefficients
+        names, values = list(self.get_feature_names_out()), coef.T
+        if public.release.certificate.objective["intercept"]:
+            names, values = ["(intercept)", *names], np.vstack([intercept, values])
+        columns: list[Any] = ["coefficient"]
+        if len(coef) > 1:
+            known = public.classes
+            columns = list(range(len(coef)) if known is None else known.tolist())
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            rows = zip(columns, values.T.tolist(), strict=True)
+            return {column: dict(zip(names, row, strict=True)) for column, row in rows}
+        return DataFrame(values, index=names, columns=columns)
 
     @property
     def certificate_(self) -> Certificate:
