@@ -71,7 +71,7 @@ def stranger(
         dist = importlib.metadata.distribution(name)
         wanted += requirements(dist)
         for top in {file.parts[0] for file in dist.files or []} - {"..", "__pycache__"}:
-            (packages / top).symlink_to(dist.locate_file(top))
+            (packages / top).symlink_to(Path(str(dist.locate_file(top))))
     return folder / "env/bin/python"
 
 
