@@ -33,7 +33,7 @@ DATA = ("X", "y")
 # demo retrains with it, as an oracle that is not ours.
 SKLEARN = ("linear_model", "preprocessing", "adopt", "tables", "demo")
 # Methods whose signatures scikit-learn fixes.
-SKLEARN_METHODS = ("fit", "score", "transform", "fit_transform")
+SKLEARN_METHODS = ("fit", "partial_fit", "score", "transform", "fit_transform")
 
 # Parts that the rest does without: whoever is asked for one imports it then.
 APART = (
