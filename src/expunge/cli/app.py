@@ -206,6 +206,10 @@ COMMANDS = {
         "models",
         "Print the schema of a model: what the columns of its table are.",
     ),
+    "predict": (
+        "models",
+        "Predict the rows of a table with the newest release of a model.",
+    ),
     "forget": ("requests", "Forget people in every model that holds them."),
     "request": (
         "requests",

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a model that is there: schema, release, reanchor and remove."""
+"""Commands on a model that is there: schema, predict, release, reanchor, remove."""
 
+import csv
 import json
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..exceptions import InvalidInput
-from .options import FOLDER, Folder, ModelName, Yes, open_registry
+from .options import FOLDER, Folder, ModelName, Yes, open_registry, require_file
 from .output import Result, confirm, format_count, release_to_json, show_progress
 from .status import describe_set_aside
 
 if TYPE_CHECKING:
     from ..registry import Registry
+    from ..tables import Schema
     from ..tables.schema import TableSchema
 
 
@@ -44,12 +47,93 @@ def schema(name: ModelName, *, registry: Folder = FOLDER) -> Result:
     return Result(about | roles | {"schema": json.loads(text)}, text.rstrip(), notes)
 
 
+def choose_schema(registry: "Registry", name: str, *, given: Path | None) -> "Schema":
+    """Return the schema in the file that is given, or else that of a model's fit."""
+    from ..tables import read_schema
+
+    if given is not None:
+        require_file(given)
+        return read_schema(given)
+    kept = read_columns(registry, name)
+    if kept is None:
+        raise InvalidInput(
+            f"model {name!r} was not fitted by expunge fit to a table in memory, so "
+            "the registry does not know what its columns are; say it with --schema"
+        )
+    return kept.schema
+
+
 def read_columns(registry: "Registry", name: str) -> "TableSchema | None":
     """Return what the columns of a model's table are; None if nobody said it."""
     from ..tables.schema import TableSchema
 
     text = registry.models.columns(name)
     return TableSchema.from_json(text) if text else None
+
+
+def predict(
+    name: ModelName,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The table: CSV, Parquet or Arrow.")
+    ],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="CSV file to write."),
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside",
+            metavar="COLUMN",
+            help="Column of the table to write beside its predictions; may be "
+            "repeated.",
+        ),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What each column is (default: as at the fit)."
+        ),
+    ] = None,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Predict the rows of a table with the newest release of a model.
+
+    Prints CSV: a line for each row, in order, with the prediction and, where the model
+    has them, the probability of each class. The table has the columns of the fit, in
+    any order; the target, ids and other columns may be there and are not read.
+    """
+    from ..tables import read_features
+
+    require_file(file)
+    with open_registry(registry) as opened:
+        described = choose_schema(opened, name, given=schema)
+        model = opened.model(name)
+    X, columns = read_features(file, described, beside=beside or ())
+    found = model.predict(X)
+    heads = [*(beside or ()), "prediction"]
+    columns.append(found.tolist())
+    probabilities: dict[str, list[float]] = {}
+    if hasattr(model, "predict_proba"):
+        shares, labels = model.predict_proba(X), map(str, model.classes_.tolist())
+        probabilities = dict(zip(labels, shares.T.tolist(), strict=True))
+        heads += [f"probability of {label}" for label in probabilities]
+        columns += probabilities.values()
+    written = StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(zip(*columns, strict=True))
+    data = {
+        "model": name,
+        "predictions": found.tolist(),
+        "probabilities": probabilities or None,
+    }
+    if output is None:
+        return Result(data, written.getvalue().rstrip("\n"))
+    output.write_text(written.getvalue(), encoding="utf-8", newline="")
+    n_rows = format_count(len(found), "row")
+    return Result(data, f"wrote {output}: predictions of {n_rows} by {name}")
 
 
 def release(

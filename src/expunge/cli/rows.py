@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exceptions import InvalidInput
-from .models import read_columns
+from .models import choose_schema, read_columns
 from .options import (
     FOLDER,
     Drop,
@@ -79,21 +79,11 @@ class TableOptions:
 
         What no option says is as it was at the fit, which the registry knows.
         """
-        from ..tables import Roles, read_schema, read_table
+        from ..tables import Roles, read_table
 
         require_file(file)
+        schema = choose_schema(registry, name, given=self.schema)
         kept = read_columns(registry, name)
-        if self.schema is not None:
-            require_file(self.schema)
-            schema = read_schema(self.schema)
-        elif kept is not None:
-            schema = kept.schema
-        else:
-            raise InvalidInput(
-                f"model {name!r} was not fitted by expunge fit to a table in memory, "
-                "so the registry does not know what its columns are; say it with "
-                "--schema"
-            )
         subject, weight = self.subject, self.weight
         if kept is not None:
             subject, weight = subject or kept.subject, weight or kept.weight

@@ -3,7 +3,13 @@
 
 from .people import read_ids
 from .schema import ColumnSchema, Schema, build_transformer, read_schema
-from .training import Roles, TrainingTable, describe_preprocessing, read_table
+from .training import (
+    Roles,
+    TrainingTable,
+    describe_preprocessing,
+    read_features,
+    read_table,
+)
 
 __all__ = [
     "ColumnSchema",
@@ -12,6 +18,7 @@ __all__ = [
     "TrainingTable",
     "build_transformer",
     "describe_preprocessing",
+    "read_features",
     "read_ids",
     "read_schema",
     "read_table",

@@ -164,6 +164,34 @@ def read_table(
     )
 
 
+def read_features(
+    path: str | PathLike[str], schema: Schema, *, beside: Sequence[str] = ()
+) -> tuple[Any, list[list[str]]]:
+    """Return the features of every row of a file, as ``read_table`` returns them.
+
+    Columns that the schema does not use are not read, the target and ids among them.
+
+    Parameters
+    ----------
+    path, schema
+        As for ``read_table``.
+    beside
+        Columns to return too, as the text that they are.
+    """
+    file, used = open_table(Path(path)), schema.used
+    names = [one.name for one in used]
+    text = {one.name for one in used if not one.is_number}
+    read = file.read_columns(names, text)
+    columns = {name: TableColumn.of(file, read, name=name).clean() for name in names}
+    columns |= {name: columns[name].parse() for name in names if name not in text}
+    X = file.arrow.table({one.name: _take(columns, one) for one in used})
+    if not beside:
+        return X, []
+    kept = file.read_columns(list(beside), set(beside))
+    texts = [kept[name].cast(file.arrow.string()).fill_null("") for name in beside]
+    return X, [column.to_pylist() for column in texts]
+
+
 def describe_preprocessing(table: TrainingTable) -> Preprocessing:
     """Return what a model does with the columns of a table, for ``preprocessing=``.
 
