@@ -166,7 +166,7 @@ def read_table(
 
 def read_features(
     path: str | PathLike[str], schema: Schema, *, beside: Sequence[str] = ()
-) -> tuple[Any, list[list[str]]]:
+) -> tuple[Any, list[list[Any]]]:
     """Return the features of every row of a file, as ``read_table`` returns them.
 
     Columns that the schema does not use are not read, the target and ids among them.
