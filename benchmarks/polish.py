@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from expunge import Newton, Rows
+from expunge.core.arrays import Vector
+from expunge.core.prox import Minimum
 from expunge.core.rows import RowSource
-from expunge.core.solver import Stop, minimise
+from expunge.core.solver import StepRule, Stop, minimise
 from expunge.removal import Draft, Mechanism, State
-from expunge.removal.newton import chord
+from expunge.removal.newton import hessian_step
 from expunge.removal.state import draft_of, require_rows
 
 
@@ -63,3 +65,14 @@ class Polish(Mechanism):
             stop=Stop(self.steps),
         )
         return state.replace(last=solution.theta), draft_of(solution, rows)
+
+
+def chord(state: State) -> StepRule:
+    """Return the step by H_U for the mean over the rows."""
+    step, weight = hessian_step(state), state.sums.weight
+
+    def argmin(theta: Vector, gradient: Vector) -> Minimum:
+        minimum = step(theta, weight * gradient)
+        return Minimum(minimum.x, minimum.subgradient / weight)
+
+    return argmin

@@ -97,7 +97,7 @@ def test_a_fit_in_place_of_an_answer_is_a_fit_to_the_last_bit(
     mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gaps that rows left behind would have sums round in another order."""
-    monkeypatch.setattr("expunge.promise.radius.Radii.of_a_fit", lambda *_: inf)
+    monkeypatch.setattr("expunge.promise.radius.Radii.of_a_fit", lambda *_, **__: inf)
     for seed in range(3):
         X, y, gone = problem(seed)
         X, left = (

@@ -34,6 +34,7 @@ SEED = 20
 # Cases of each kind, in two parts: seconds in all; make attack has minutes.
 CASES = {
     "core": 20,
+    "looks": 15,
     "streams": 15,
     "adopted": 20,
     "lifted": 20,
@@ -58,6 +59,10 @@ QUICK = {
     "drop-the-third-order": 1,
     "weigh-from-the-last-refit": 1,
     "keep-every-class": 1,
+    "stop-one-polish-early": 1,
+    "look-at-other-rows": 1,
+    "keep-a-stale-gradient": 1,
+    "overlook-the-way": 1,
     "keep-the-scaler": 1,
     "forget-the-shift": 1,
     "forget-the-gaps": 3,

@@ -374,12 +374,13 @@ def test_quick_radius_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best_radius(state, draft, enough=quick).value == quick
 
 
-def test_one_output_has_no_quick_floor() -> None:
+def test_one_output_has_a_quick_floor_too() -> None:
     objective, rows = binary(*one_vs_rest(Logistic(), L2()), 0)
     _, state, draft = forget(Newton(), objective, rows)
-    assert quick_floor(Rounding(state)) == 0.0 < curvature_floor(Rounding(state))
-    R = state.magnitude.row_norm
-    assert Radii(state, draft, R).measured_local(quick=True) == np.inf
+    smallest = np.linalg.eigvalsh(state.smooth_hessian().dense())[0]
+    assert 0.0 < quick_floor(Rounding(state)) <= smallest
+    radii = Radii(state, draft, state.magnitude.row_norm)
+    assert radii.measured_local() < radii.measured_local(quick=True) < np.inf
 
 
 @pytest.mark.parametrize(

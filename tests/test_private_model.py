@@ -146,7 +146,8 @@ def test_an_answer_that_does_not_fit_is_polished_then_retrained() -> None:
         seen.add(model.answer.decisions[0])
         _, public, record = model.release(_noise(budget))
         assert verify(public.certificate, record).valid
-    assert seen == {"accepted", "accepted on rows", "polished 3 times", "retrained"}
+    polished = {f"polished {n_steps} times" for n_steps in (1, 2)}
+    assert seen == {"accepted", "accepted on rows", "retrained"} | polished
 
 
 def test_without_rows_the_budget_can_be_exhausted() -> None:

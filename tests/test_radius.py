@@ -76,7 +76,10 @@ def test_a_free_intercept_is_certified_locally() -> None:
     state, draft, error = _removed(Newton(), intercept=True)
     assert Radii(state, draft).measured() == Radii(state, draft).residual() == inf
     assert error <= best_radius(state, draft).value < inf
-    assert best_radius(state, draft).kind == "measured-local"
+    assert best_radius(state, draft).kind == "residual-local"
+    blind = replace(draft, measured=None)
+    assert error <= best_radius(state, blind).value < inf
+    assert best_radius(state, blind).kind == "measured-local"
 
 
 def test_the_cheapest_radius_that_is_enough_is_taken() -> None:

@@ -10,6 +10,7 @@ from glum import GeneralizedLinearRegressor
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from benchmarks.polish import chord
 from expunge import (
     L1,
     L2,
@@ -39,7 +40,6 @@ from expunge.exceptions import (
     NotPositiveDefinite,
     Unsupported,
 )
-from expunge.removal.newton import chord
 from tests.instances import LOSSES, PENALTIES, labelled, objective_of, retrained
 
 MODELS = [

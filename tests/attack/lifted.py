@@ -64,7 +64,10 @@ def radii(state: State, draft: Draft, present: Rows) -> Iterator[tuple[str, floa
     R = state.magnitude.row_norm
     yield "measured-local", Radii(state, draft, R).measured_local()
     seen = measure_gradient(state, draft, remaining=present)
-    yield "residual", Radii(state, seen).residual()
+    on_rows = Radii(state, seen)
+    yield "residual", on_rows.residual()
+    yield "residual-local", on_rows.residual_local()
+    yield "quick on rows", on_rows.residual_local(quick=True)
     yield "best on rows", best_radius(state, seen, remaining=present).value
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from . import addition_mutants as additions
 from . import draws
 from . import engine_mutants as engines
+from . import look_mutants as looks
 from . import preprocessing_mutants as preprocessing
 from . import registry_mutants as registries
 from . import wide_mutants as wide
@@ -145,8 +146,11 @@ def call_it_solved() -> None:
     real = newton._refine
 
     def refine(state: Any, enough: float) -> Any:
-        draft = real(state, enough)
-        return draft and replace(draft, residual=0.0 * draft.residual)
+        found = real(state, enough)
+        if found is None or found[0].residual is None:
+            return found
+        draft, left = found
+        return replace(draft, residual=0.0 * draft.residual), left
 
     put("removal.newton", "_refine", refine)
 
@@ -549,6 +553,7 @@ def repeat_seeded_noise() -> None:
 
 CORE = ("core",)
 PARITY = ("parity",)
+LOOKS = ("looks",)
 PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 WIDE = ("wide",)
@@ -588,6 +593,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "answer-where-a-fit-cannot": Mutant(
         _constant("promise.radius:Radii", "of_a_fit", 0.0), PARITY
     ),
+    "stop-one-polish-early": Mutant(looks.stop_one_polish_early, LOOKS),
+    "look-at-other-rows": Mutant(looks.look_at_other_rows, LOOKS),
+    "keep-a-stale-gradient": Mutant(looks.keep_a_stale_gradient, LOOKS),
+    "overlook-the-way": Mutant(looks.overlook_the_way, ("core", "lifted")),
     "keep-the-scaler": Mutant(preprocessing.keep_the_scaler, PIPELINES),
     "forget-the-shift": Mutant(preprocessing.forget_the_shift, PIPELINES),
     "forget-the-gaps": Mutant(preprocessing.forget_the_gaps, PIPELINES),

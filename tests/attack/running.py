@@ -23,6 +23,7 @@ from .judge import Checker, Tally
 KINDS: Mapping[str, str] = {
     "core": "core",
     "parity": "parity",
+    "looks": "looks",
     "streams": "streams",
     "adopted": "adopted",
     "lifted": "lifted",

@@ -132,9 +132,18 @@ class RowSource(ABC):
         return most_rows(self.n_columns)
 
     @property
-    def n_additions(self) -> int:
-        """Through how many additions a term of a sum may pass: no order has more."""
+    def n_positions(self) -> int:
+        """How many rows the blocks have, those that are absent included."""
         return len(self)
+
+    @property
+    def n_additions(self) -> int:
+        """Through how many additions a term may pass: within its block, and the tree.
+
+        Of two sets of rows one after the other it is no more than both have together,
+        and of blocks that are shorter it is no more either.
+        """
+        return most_additions(self.n_positions, self.block_rows)
 
     def sum_blocks(self, term: Callable[["Rows"], Terms]) -> Terms:
         """Return the sum of a term over the blocks, in the order stated above."""
@@ -177,6 +186,11 @@ class Rows(RowSource):
     def __len__(self) -> int:
         n_positions = int(self.X.shape[0])
         return n_positions if self.absent is None else n_positions - len(self.absent)
+
+    @property
+    def n_positions(self) -> int:
+        """How many rows the blocks have, those that are absent included."""
+        return int(self.X.shape[0])
 
     @property
     def n_columns(self) -> int:
@@ -271,6 +285,11 @@ class Rows(RowSource):
 def most_rows(n_columns: int) -> int:
     """Return how many rows a block of so many columns has."""
     return max(BLOCK_ROWS, 1 << (n_columns - 1).bit_length())
+
+
+def most_additions(n_rows: int, block: int) -> int:
+    """Return through how many additions a term may pass, in blocks of so many rows."""
+    return min(n_rows, block) + (-(-n_rows // block)).bit_length()
 
 
 def join_rows(first: Rows, second: Rows) -> Rows:

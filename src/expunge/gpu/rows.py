@@ -89,13 +89,9 @@ class DeviceRows(Private, RowSource):
         return max(super().block_rows, min(DEVICE_BLOCK_ROWS, BLOCK_NUMBERS // width))
 
     @property
-    def n_additions(self) -> int:
-        """Through how many additions a term may pass: within its block, and the tree.
-
-        A pass over the same rows in memory, whose blocks are no longer, adds no more.
-        """
-        n_positions, block = int(self._X.shape[0]), self.block_rows
-        return min(n_positions, block) + (-(-n_positions // block)).bit_length()
+    def n_positions(self) -> int:
+        """How many rows the blocks have, those that are absent included."""
+        return int(self._X.shape[0])
 
     def map_blocks(self, term: Callable[[Rows], Value]) -> Iterator[Value]:
         """Yield what a term makes of each block in float64, on the device."""

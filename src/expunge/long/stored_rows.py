@@ -29,6 +29,7 @@ from ..core.rows import (
     RowSource,
     Terms,
     join_rows,
+    most_additions,
     most_rows,
     pairwise_sum,
 )
@@ -104,6 +105,17 @@ class StoredRows(RowSource):
     def total_weight(self) -> float:
         """W: the sum of the weights."""
         return self.total + (0.0 if self.added is None else self.added.total_weight)
+
+    @property
+    def n_positions(self) -> int:
+        """How many rows the blocks have, those that are absent included."""
+        return self.table.n_rows
+
+    @property
+    def n_additions(self) -> int:
+        """Through how many additions a term may pass; one more where rows follow."""
+        own = most_additions(self.n_positions, self.block_rows)
+        return own if self.added is None else max(own, self.added.n_additions) + 1
 
     @property
     def n_blocks(self) -> int:

@@ -8,15 +8,20 @@ from retraining. These functions lead from one answer to the next:
     fit_answer       solve on all rows, certified to be within tau of the minimiser
     retrain_answer   the same on the remaining rows
     change_rows      the mechanism's own answer to rows that leave or come
-    improve_answer   measure it on the remaining rows, then polish, then retrain, until
-                     it is accepted
-    anchor_answer    one more step, with all sums rebuilt from the remaining rows
+    improve_answer   look at it on the remaining rows, then polish, a step and a look at
+                     a time, then retrain, until it is accepted
+    anchor_here      the same answer, with all sums rebuilt from the remaining rows
+    anchor_answer    the same after one more step
 
 An answer is accepted (``Answer.fits``) if its radius is within what the budget leaves
 for removals, and if somebody who fits the remaining rows would get an answer as well:
 near the limit of rounding a fit is refused, and then we must refuse too, or our answer
 alone would tell that people left. Where that is not certain, the fit itself is run on
 the remaining rows, from nothing, and its outcome is the answer, errors included.
+
+A look costs one pass over the rows. It needs neither a new Hessian nor a new anchor:
+steps are by the Hessian at hand, from which whoever left has been subtracted. The
+anchor moves after so many looks, once the answer is found.
 """
 
 from collections.abc import Callable
@@ -57,11 +62,15 @@ from ..removal.matrix_free import (
     anchor_measured,
     keep_short_cut,
 )
-from ..removal.newton import chord
-from ..removal.state import draft_of, require_rows, summarise
+from ..removal.newton import hessian_step
+from ..removal.state import draft_of, make_draft, require_rows, summarise
 from .training_rows import RowChange
 
 POLISHING_STEPS = 3
+SLOWEST = 0.5  # what a step must leave of the gradient at most to go on
+# Looks after which the sums are rebuilt at the answer, constants of the contract: where
+# every answer is looked at, and where an anchor nearby spares many answers a look.
+LOOKS_PER_ANCHOR, FEW_LOOKS = 64, 2
 WIDE_STEPS = 6
 WIDE_PATIENCE = 10  # rounds of a fit by which its radius is not halved
 # A step of a wide model aims at this share of the gradient that should do, and at no
@@ -101,6 +110,11 @@ class FitTerms(Private):
     looks: bool = False
 
     @property
+    def looks_per_anchor(self) -> int:
+        """After how many looks the anchor moves."""
+        return LOOKS_PER_ANCHOR if self.looks else FEW_LOOKS
+
+    @property
     def row_norm(self) -> float | None:
         """The declared bound on the norm of a row, if there is one."""
         return None if self.budget is None else self.budget.row_norm
@@ -136,6 +150,8 @@ class Answer(Private):
     as_a_fit
         Whether a fit to the same rows is certain to be answered too; always true of a
         fit from nothing.
+    n_looks
+        Looks at the rows since the anchor.
     """
 
     state: State
@@ -144,6 +160,7 @@ class Answer(Private):
     decisions: tuple[str, ...]
     n_steps: int = 1
     as_a_fit: bool = False
+    n_looks: int = 0
 
     def fits(self, budget: Budget | None) -> bool:
         """Whether radius + tau is within the budget, and a fit would be answered too.
@@ -261,7 +278,7 @@ def change_rows(
     remaining: Callable[[], RowSource] | None,
     overwrite: bool,
 ) -> Answer:
-    """Return the mechanism's own answer, with its radius.
+    """Return the mechanism's own answer, with its radius unless it is looked at.
 
     Parameters
     ----------
@@ -293,15 +310,19 @@ def answer_removal(
 
     Where the anchor can be the answer, it stays that while its radius is small enough,
     and nobody fetches the rows. Else each step over them aims at a gradient for which
-    the radius should be; the radius measured there decides.
+    the radius should be; the radius measured there decides. An answer that is looked at
+    in any case has no radius before.
     """
     allowed, mechanism = terms.radius_allowed(state), terms.mechanism
+    looks = terms.looks and rows is not None
     still = mechanism.answer_at_anchor(state)
     if still is None:
         seen = rows() if rows is not None and mechanism.needs_rows else None
 
         def answer(state: State, enough: float) -> Answer:
             state, draft = mechanism.step(state, seen, enough=enough)
+            if looks and draft.measured is None:
+                return Answer(state, draft, Radius(inf, "residual"), ("accepted",))
             return _judge(terms, state, draft=draft, rows=seen)
 
         # What stays unsolved takes a small share of the radius allowed, if one is.
@@ -310,7 +331,7 @@ def answer_removal(
             return answer(best.state, 0.0)
         return best
     best = _judge(terms, state, draft=still)
-    if rows is None or best.radius.value <= allowed:
+    if rows is None or (best.radius.value <= allowed and not looks):
         return best
     remaining = rows()
     for n_steps in range(1, WIDE_STEPS + 1):
@@ -346,7 +367,8 @@ def _judge(
         size = draft.theta.size
         tau, allowed = budget.solver_error(size), budget.removal_budget(size)
         if radius.value <= allowed:  # of no use otherwise
-            as_a_fit = radii.of_a_fit(radius.value + tau) <= min(tau, allowed)
+            enough = min(tau, allowed)
+            as_a_fit = radii.of_a_fit(radius.value + tau, enough=enough) <= enough
     return Answer(state, draft, radius, ("accepted",), as_a_fit=as_a_fit)
 
 
@@ -385,40 +407,57 @@ def solve_wide(
     return replace(answer, decisions=(decision,), n_steps=n_steps)
 
 
-def improve_answer(
-    terms: FitTerms, answer: Answer, *, remaining: RowSource, again: bool
-) -> Answer:
-    """Return an answer that fits the budget: measured, polished, or retrained.
+def improve_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> Answer:
+    """Return an answer that fits the budget: looked at, polished, or retrained.
 
-    If the request before this one needed the rows too (``again``), measuring may be
-    enough, but the next request would need them as well. Polishing moves the anchor,
-    after which many requests fit without rows.
+    The state stays at its anchor, unless the model is retrained.
     """
     rows = require_rows(answer.state, remaining)
     if answer.draft.measured is not None:  # on these rows already
         return retrain_answer(terms, rows, start=answer.draft.theta)
-    state = answer.state.weighing(rows.total_weight)
-    draft = measure_gradient(state, answer.draft, remaining=rows)
-    judged = _judge(terms, state, draft=draft, rows=rows)
-    measured = replace(judged, state=answer.state, decisions=(MEASURED,))
-    if measured.fits(terms.budget) and not again:
-        return measured
-    theta = answer.draft.theta
-    try:
-        solution = minimise(
-            terms.objective_for(rows),
-            rows,
-            start=theta,
-            chord=chord(state),
-            stop=Stop(POLISHING_STEPS),
-        )
-        done = f"polished {solution.n_steps} times"
-        polished = _answer_at(terms, rows, solution=solution, decision=done)
-    except REFUSALS:
-        return retrain_answer(terms, rows, start=theta)
-    if polished.fits(terms.budget):
-        return polished
-    return retrain_answer(terms, rows, start=theta)
+    state, draft = answer.state.weighing(rows.total_weight), answer.draft
+    step, before = None, inf
+    with suppress(*REFUSALS):
+        for n_steps in range(POLISHING_STEPS + 1):
+            draft = measure_gradient(state, draft, remaining=rows)
+            assert draft.measured is not None
+            judged = _judge(terms, state, draft=draft, rows=rows)
+            if judged.fits(terms.budget):
+                done = f"polished {n_steps} times" if n_steps else MEASURED
+                return replace(
+                    judged,
+                    state=_after_look(terms, answer.state, draft=draft),
+                    decisions=(done,),
+                    n_steps=max(1, n_steps),
+                    n_looks=n_steps + 1,
+                )
+            left = norm(draft.measured)
+            if (
+                state.sums.hessian is None
+                or judged.radius.value <= terms.radius_allowed(state)  # a fit may fail
+                or left > SLOWEST * before
+            ):
+                break
+            step, before = step or hessian_step(state), left
+            minimum = step(draft.theta, draft.measured - draft.subgradient)
+            draft = make_draft(minimum)
+    return retrain_answer(terms, rows, start=draft.theta)
+
+
+def _after_look(terms: FitTerms, state: State, *, draft: Draft) -> State:
+    """Return the state from which the next answer starts."""
+    # What a look showed helps the next one; a bound without a look pays for it.
+    if terms.looks:
+        return terms.mechanism.after_look(state, draft)
+    return state.replace(last=draft.theta)
+
+
+def anchor_here(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> Answer:
+    """Return the answer with sums rebuilt at it from the rows that it was read from."""
+    objective = terms.objective_for(remaining)
+    whole = summarise(objective, remaining, theta=answer.draft.theta)
+    with remaining.algebra():
+        return replace(answer, state=terms.mechanism.init(whole), n_looks=0)
 
 
 def anchor_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> Answer:

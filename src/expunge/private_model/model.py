@@ -22,6 +22,7 @@ of them what a request removed and puts in what it added, once the new model cou
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from time import perf_counter
@@ -55,12 +56,12 @@ from ..promise.verification import Record, Release
 from ..removal import Mechanism, State
 from ..removal.matrix_free import AUTO, choose_mechanism
 from .answers import (
-    MEASURED,
     REFUSALS,
     Adoption,
     Answer,
     FitTerms,
     anchor_answer,
+    anchor_here,
     answer_removal,
     change_rows,
     fit_answer,
@@ -349,7 +350,7 @@ class PrivateModel(Private):
                         if state is not None:
                             width = state.anchor.size // objective.loss.outputs
                             objective.require_columns(width)
-                            answered = sums, answer_removal(terms, state, rows=None)
+                            answered = sums, answer_removal(terms, state, rows=encoded)
         except REFUSALS:
             if rows is None or overwrite:
                 raise
@@ -363,18 +364,23 @@ class PrivateModel(Private):
                 )
             return self._solve(encoding, rows())
         sums, answer = answered
-        fits = answer.fits(self.budget)
-        if encoded is not None and (terms.looks or not fits):
+        n_looks = before.n_looks
+        if encoded is not None and (terms.looks or not answer.fits(self.budget)):
             assert rows is not None
-            again = MEASURED in before.decisions and not fits
-            better = improve_answer(terms, answer, remaining=encoded(), again=again)
-            if better.state is not answer.state:  # anchored, not only measured
-                return self._anchor(encoding, better, rows=rows())
-            answer = better
+            answer = improve_answer(terms, answer, remaining=encoded())
+            if not answer.n_looks:  # retrained, and anchored there
+                return self._anchor(encoding, answer, rows=rows())
+            n_looks += answer.n_looks
+            if n_looks >= terms.looks_per_anchor:
+                with suppress(*REFUSALS):
+                    answer = anchor_here(terms, answer, remaining=encoded())
+                    return self._anchor(encoding, answer, rows=rows())
+        answer = replace(answer, n_looks=n_looks)
         if not keeps_sums:
             last, features = answer.draft.theta, answer.state.features
             last = last if features is None else features.lift(last)
-            answer = replace(answer, state=sums.replace(last=last))
+            missed = answer.state.missed
+            answer = replace(answer, state=sums.replace(last=last, missed=missed))
         after = resize_account(self, answer.draft.theta.size)
         return replace_fields(after, encoding=encoding, answer=answer)
 

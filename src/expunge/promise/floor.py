@@ -226,7 +226,7 @@ def _smallest_eigenvalue(state: State, H: Symmetric) -> float:
 def quick_floor(rounding: Rounding) -> float:
     """Return a lower bound on the smallest eigenvalue of H_U in O(d k), or zero.
 
-    For several outputs that do not interact, each with a free intercept. Let (g, e) be
+    For outputs that do not interact, each with a free intercept. Let (g, e) be
     the intercept's column of an output's Hessian of the loss, and A = P mu. A sum of
     squares is at least its part along one column, so that the output's block of H_U is
     at least A |v|^2 + e (b + g.v / e)^2 for coefficients v and an intercept b. Of this,
@@ -237,8 +237,7 @@ def quick_floor(rounding: Rounding) -> float:
     state = rounding.state
     if state.sums.hessian is None:
         return 0.0
-    n_blocks = state.sums.hessian.outputs
-    if not 1 < n_blocks == state.objective.n_free:
+    if state.sums.hessian.outputs != state.objective.n_free:
         return 0.0
     A, error = penalised_curvature(rounding), rounding.matrix
     columns = state.sums.hessian.last_rows
@@ -250,9 +249,14 @@ def quick_floor(rounding: Rounding) -> float:
 
 
 def known_floor(state: State) -> float:
-    """Return a floor of the curvature that costs no factor: zero if there is none."""
-    rounding = Rounding(state)
-    return strong_convexity(rounding) or quick_floor(rounding)
+    """Return a floor of the curvature that costs no factor: zero if there is none.
+
+    Nor is one for a single output beside a free intercept: solved to rounding, which
+    costs little there, a batch equals a stream.
+    """
+    rounding, loss = Rounding(state), state.objective.loss
+    known = strong_convexity(rounding)
+    return known or (quick_floor(rounding) if loss.outputs > 1 else 0.0)
 
 
 def inverse_norm(rounding: Rounding, v: Vector, *, floor: float) -> float:

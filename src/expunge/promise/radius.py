@@ -97,13 +97,19 @@ class Radii(Private):
 
     def _kinds(self) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
         """Yield the kinds that can be computed, from the cheapest to the dearest."""
-        sums = self.state.sums
+        sums, local = self.state.sums, self.residual_local
+        looked = self.draft.measured is not None and sums.hessian is not None
         yield "residual", self.residual
         if sums.curvature is not None and self.state.objective.n_free:
             yield "residual-local", self.intercept
+        if looked:
+            yield "residual-local", partial(local, quick=True)
         if sums.moment is not None:
             yield "measured", self.measured
             yield "measured-local", partial(self.measured_local, quick=True)
+        if looked:
+            yield "residual-local", local
+        if sums.moment is not None:
             yield "measured-local", self.measured_local
             if not isfinite(self.rate) and self.modulus == 0.0:
                 yield "residual-local", partial(self.near, seen=True, quick=True)
@@ -112,9 +118,9 @@ class Radii(Private):
                 yield "measured-local", self.near
                 yield "residual-local", self.apart
             yield "two-step", self.two_step
-        if self.remaining is not None and sums.hessian is not None:
-            yield "residual-local", partial(self.residual_local, quick=True)
-            yield "residual-local", self.residual_local
+        if looked and self.remaining is not None:
+            yield "residual-local", partial(local, quick=True, by_move=True)
+            yield "residual-local", partial(local, by_move=True)
 
     @cached_property
     def rounding(self) -> Rounding:
@@ -197,12 +203,20 @@ class Radii(Private):
         decrement = floor.dual_norm(self._residual) + rounding + missed
         return self._local(floor, decrement, b=b)
 
-    def residual_local(self, *, quick: bool = False) -> float:
-        """Return the local radius from r and the largest move of a predictor."""
+    def residual_local(self, *, quick: bool = False, by_move: bool = False) -> float:
+        """Return the local radius from r.
+
+        How far predictors move is bounded by the longest row, or, which takes another
+        pass, by the largest move of one.
+        """
         floor, measured = self._floor(quick=quick), self.draft.measured
-        if floor is None or measured is None or self.state.features is not None:
-            return inf  # of other features: anchoring at the rows costs as little
-        move = self._move + self.rounding.predictor(self.length) * self.longest
+        if floor is None or measured is None:
+            return inf
+        move = self.longest * self._lifted_length
+        if by_move:
+            if self.state.features is not None:
+                return inf  # the anchor's predictors are those of other rows
+            move = self._move + self.rounding.predictor(self.length) * self.longest
         rounding = self.rounding.gradient(self.draft, step=self.length)
         decrement = floor.dual_norm(measured) + rounding / sqrt(floor.smallest)
         return self._local(floor, decrement, b=self.rate * move * SAFETY)
@@ -290,8 +304,10 @@ class Radii(Private):
         left += self.rounding.matrix * size
         return size + _over(left, self.modulus)
 
-    def of_a_fit(self, within: float) -> float:
+    def of_a_fit(self, within: float, *, enough: float = 0.0) -> float:
         """Return a bound on the radius that a fit to the remaining rows gives itself.
+
+        It is not made any smaller than ``enough``.
 
         For a solver that leaves a gradient r_B no larger than its rounding e_B, at a
         point that is ``within`` of this draft, radius + tau: then |r_B| + e_B <= 2 e_B.
@@ -320,16 +336,20 @@ class Radii(Private):
                 return inf
             decrement = 2.0 * error / sqrt(form.smallest)
             return local_radius(form, decrement, rate=self.rate, R=self.longest)
-        low = 0.0 if "floor" in vars(self) else self.quick_floor.smallest
-        low = low or self.floor.smallest  # the better one, if it is known already
-        floor = 0.5 * low * exp(-b) - rounding.floor_nearby(self.length + within)
-        floor *= max(0.0, 1.0 - rounding.weight / state.penalty_weight)
-        if not floor > 0.0:
-            return inf
-        decrement = 2.0 * error / sqrt(floor)
-        return local_radius(
-            NumberFloor(floor), decrement, rate=self.rate, R=self.longest
-        )
+        off = rounding.floor_nearby(self.length + within)
+        kept = max(0.0, 1.0 - rounding.weight / state.penalty_weight)
+
+        def above(low: float) -> float:
+            floor = (0.5 * low * exp(-b) - off) * kept
+            if not floor > 0.0:
+                return inf
+            decrement = 2.0 * error / sqrt(floor)
+            found = NumberFloor(floor)
+            return local_radius(found, decrement, rate=self.rate, R=self.longest)
+
+        # The better one, if it is known already.
+        quick = inf if "floor" in vars(self) else above(self.quick_floor.smallest)
+        return quick if quick <= enough else above(self.floor.smallest)
 
     @cached_property
     def bend(self) -> "Bend":

@@ -71,8 +71,8 @@ class Jackknife(Mechanism):
         cache = state.cache
         assert isinstance(cache, JackknifeCache)
         if cache.inverse is not None:
-            s = cache.inverse @ state.smooth_gradient
+            s = cache.inverse @ state.step_gradient
             return state, make_draft(smooth_minimum(state.anchor - s))
         assert cache.metric is not None
         step = kink_step(state, cache.metric)
-        return make_answer(state, step(state.anchor, state.smooth_gradient))
+        return make_answer(state, step(state.anchor, state.step_gradient))

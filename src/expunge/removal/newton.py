@@ -26,7 +26,6 @@ from ..core.linalg import (
     Symmetric,
     conjugate_gradients,
 )
-from ..core.prox import Minimum
 from ..core.rows import RowSource
 from ..core.solver import StepRule, smooth_step
 from ..core.values import stored
@@ -137,19 +136,25 @@ class Newton(Mechanism):
         if state.objective.smooth:
             refined = _refine(state, enough) if enough > 0.0 else None
             if refined is not None:
-                cache = replace(newton_cache(state), last_residual=refined.residual)
-                return state.replace(last=refined.theta, cache=cache), refined
-            solved = _solve(
-                state, state.smooth_gradient, start=state.anchor - state.last
-            )
+                draft, left = refined
+                cache = replace(newton_cache(state), last_residual=left)
+                return state.replace(last=draft.theta, cache=cache), draft
+            gradient = state.step_gradient
+            solved = _solve(state, gradient, start=state.anchor - state.last)
             if not solved.converged:
                 state = refresh_preconditioner(state)
-                solved = _solve(state, state.smooth_gradient, start=solved.x)
+                solved = _solve(state, gradient, start=solved.x)
             cache = NewtonCache(newton_cache(state).inverse)
             minimum = smooth_minimum(state.anchor - solved.x)
             return make_answer(state.replace(cache=cache), minimum)
         step = kink_step(state, state.smooth_hessian())
-        return make_answer(state, step(state.anchor, state.smooth_gradient))
+        return make_answer(state, step(state.anchor, state.step_gradient))
+
+    def after_look(self, state: State, draft: Draft) -> State:
+        """Return the state whose next step starts from an answer that was looked at."""
+        after = Mechanism.after_look(self, state, draft)  # no super() with slots
+        cache = replace(newton_cache(state), last_residual=draft.measured)
+        return after.replace(cache=cache)
 
 
 def newton_cache(state: State) -> NewtonCache:
@@ -174,15 +179,15 @@ def refresh_preconditioner(state: State, *, dense: bool = True) -> State:
     return state.replace(cache=NewtonCache(inverse))
 
 
-def _refine(state: State, enough: float) -> Draft | None:
-    """Return an answer with a residual of at most ``enough``; None if that takes long.
+def _refine(state: State, enough: float) -> tuple[Draft, Vector] | None:
+    """Return an answer and what it leaves, at most ``enough``; None if it takes long.
 
     s <- s - w B q(s), each residual q computed from H_U. The preconditioner B was made
     when P had its value at the anchor, or when B was made again. With f = P / that,
     the eigenvalues of B H_U lie between f and 1, so that w = 2 / (1 + f) shrinks q by
     |1 - f| / (1 + f), measured in the norm of B.
     """
-    cache, gradient = newton_cache(state), state.smooth_gradient
+    cache, gradient = newton_cache(state), state.step_gradient
     assert cache.inverse is not None
     product = state.hessian_operator()
     length = 2.0 / (1.0 + state.penalty_weight / state.anchor_weight)
@@ -193,7 +198,10 @@ def _refine(state: State, enough: float) -> Draft | None:
         q = gradient + product(s)
         if norm(q) <= enough:
             draft = make_draft(smooth_minimum(state.anchor + s))
-            return replace(draft, residual=q)
+            # With what was missed beside it, q is not that of the sums alone.
+            return (
+                draft if state.missed is not None else replace(draft, residual=q)
+            ), q
     return None
 
 
@@ -217,23 +225,12 @@ def hessian_step(state: State) -> StepRule:
     """Return the step by H_U, which the state must keep, from any point."""
     if not state.objective.smooth:
         return kink_step(state, state.smooth_hessian())
-    assert state.preconditioner is not None
-    product, precondition = state.hessian_operator(), state.preconditioner.__matmul__
-    H = Operator(product, precondition, enough=lambda _: 0.0, max_steps=CG_STEPS)
+    known = state.preconditioner
+    if known is None:
+        return smooth_step(state.smooth_hessian().cholesky(overwrite=True))
+    product = state.hessian_operator()
+    H = Operator(product, known.__matmul__, lambda _: 0.0, max_steps=CG_STEPS)
     return smooth_step(H)
-
-
-def chord(state: State) -> StepRule | None:
-    """Return the step by H_U for the mean over the rows, if a state keeps H_U."""
-    if state.sums.hessian is None:
-        return None
-    step, weight = hessian_step(state), state.sums.weight
-
-    def argmin(theta: Vector, gradient: Vector) -> Minimum:
-        minimum = step(theta, weight * gradient)
-        return Minimum(minimum.x, minimum.subgradient / weight)
-
-    return argmin
 
 
 def gram_product(Z: Matrix, v: Vector) -> Vector:

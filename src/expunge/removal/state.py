@@ -83,6 +83,9 @@ class State(Private):
         The last answer, where the next proximal step or iteration starts.
     cache
         What the mechanism keeps beside the sums; None before ``init``.
+    missed
+        What q(s) was seen to miss of the gradient at the last look, where the next
+        answer starts from there; None where nobody looked. No bound rests on it.
     features, offset
         Where the features are not those of the anchor: how they follow from them, and
         A anchor less the anchor there. The sums' moment and kinks are those of the
@@ -95,6 +98,7 @@ class State(Private):
     anchor_weight: float
     last: Vector
     cache: Cache | None
+    missed: Vector | None = None
     features: FeatureMap | None = field(default=None, metadata=NOT_STORED)
     offset: Vector | None = field(default=None, metadata=NOT_STORED)
 
@@ -165,6 +169,14 @@ class State(Private):
         )
         quadratic += sums.gradient
         return quadratic
+
+    @property
+    def step_gradient(self) -> Vector:
+        """What steps start from: c_U, and what it was seen to miss."""
+        gradient = self.smooth_gradient
+        if self.missed is not None:
+            gradient += self.missed
+        return gradient
 
     def smooth_hessian(self) -> Symmetric:
         """Return H_U: the Hessian of the smooth part of G_U at the anchor."""
@@ -292,6 +304,14 @@ class Mechanism:
         """
         combine = state.sums.minus if leaving else state.sums.plus
         return state.replace(sums=combine(change, overwrite=overwrite))
+
+    def after_look(self, state: State, draft: Draft) -> State:
+        """Return the state whose next step starts from an answer that was looked at."""
+        if state.sums.hessian is None:
+            return state.replace(last=draft.theta)
+        modelled = residual(state, replace(draft, residual=None))
+        assert draft.measured is not None
+        return state.replace(last=draft.theta, missed=draft.measured - modelled)
 
     def answer_at_anchor(self, state: State) -> Draft | None:
         """Return the anchor as the answer, if its gradient is kept; None if not."""
@@ -421,9 +441,11 @@ def lift_state(base: State, features: FeatureMap) -> State:
     ``offset`` (docs/radii.md, "Features that
     change").
     """
-    sums = base.sums.mapped(features)
+    sums, missed = base.sums.mapped(features), base.missed
     return base.replace(
         sums=sums,
+        # It was seen of the present features, or of some that hardly differ.
+        missed=None if missed is None or missed.size != sums.theta.size else missed,
         last=features.back(base.last),
         cache=None if base.cache is None else base.cache.mapped(features),
         features=features,
