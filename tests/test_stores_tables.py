@@ -36,7 +36,7 @@ from expunge.registry.request import (
     insert_requests,
     mark_applied,
     mark_completed,
-    read_receipt,
+    read_receipts,
     to_line,
 )
 from expunge.registry.storage import (
@@ -308,7 +308,7 @@ def test_a_request_moves_on_once_from_each_stage(store: Store) -> None:
     with pytest.raises(Busy), store.write() as connection:
         mark_completed(connection, [done[0] | {"text": "second"}])
     with store.read() as connection:
-        assert read_receipt(connection, "a") == "first"
+        assert read_receipts(connection, ["a", "b"]) == {"a": "first"}
         found = find_requests(connection, ["a", "b"])
     assert found == {
         "a": replace(answered, stage="completed", completed=2),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from ..exceptions import InvalidInput
 from ..ledger import Ledger, TrailSealed, read_entry
@@ -30,16 +30,17 @@ from .completion import state_entry
 from .context import WAIT, RegistryPart, next_entry_time, read_ledger
 from .now import now
 from .recovery.losses import ISSUED
-from .storage import access_table
-from .storage.access_table import SESSION, TOKEN
+from .statements import SESSION, delete_token
 from .storage.engine import Collision
 from .storage.ledger_table import LedgerBatch
+from .storage.tables import entries, tokens, trail
 from .worker import recover
 
 SCOPES = ("request", "operate", "audit", "admin")
 """Send requests; answer them and ship releases; see everything; manage tokens."""
 INCLUDED = {"admin": SCOPES, "operate": ("request",)}
 """What else a scope allows."""
+TOKEN = "token"  # the other kind is a session
 PREFIX = "expunge_"
 SECRET_BYTES, ID_BYTES = 32, 8
 MINUTE = 60_000
@@ -47,6 +48,12 @@ LONGEST_SESSION = 12 * 60 * MINUTE  # then one signs in again, however busy one 
 LONGEST_NAME = 80
 PAGE = 1000
 ATTEMPTS = 20  # to write to the trail beside other processes
+_FIND = select(tokens).where(
+    tokens.c.hash == bindparam("hash"), tokens.c.expires > bindparam("now")
+)
+_LAST = (
+    select(trail.c.sequence, trail.c.hash).order_by(trail.c.sequence.desc()).limit(1)
+)
 _SECRET = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
@@ -167,8 +174,9 @@ class RegistryAccess(RegistryPart):
         note = {ISSUED: {"token": token.id}} if kind == TOKEN else {}
         with self._context.log.record(note) as connection:
             if read_clock(connection).is_believed:
-                access_table.delete_expired(connection, token.created)
-            access_table.insert_token(connection, line)
+                expired = tokens.c.expires <= token.created
+                connection.execute(delete(tokens).where(expired))
+            connection.execute(insert(tokens), line)
         return token, secret
 
     def find(self, secret: str) -> Token | None:
@@ -176,14 +184,19 @@ class RegistryAccess(RegistryPart):
         if not _SECRET.fullmatch(secret):
             return None
         with self._context.store.read(snapshot=False) as connection:
-            found = access_table.find_token(connection, _hash(secret), now=now())
+            given = {"hash": _hash(secret), "now": now()}
+            found = connection.execute(_FIND, given).first()
         return None if found is None else _read_token(found)
 
     def tokens(self) -> tuple[Token, ...]:
         """Return all tokens that did not expire, without sessions."""
+        query = (
+            select(tokens)
+            .where(tokens.c.kind == TOKEN, tokens.c.expires > now())
+            .order_by(tokens.c.created, tokens.c.id)
+        )
         with self._context.store.read(snapshot=False) as connection:
-            found = access_table.read_tokens(connection, TOKEN, now=now())
-        return tuple(map(_read_token, found))
+            return tuple(map(_read_token, connection.execute(query)))
 
     def revoke(self, token: str) -> None:
         """Make a token useless, with all sessions of its name, or end a session.
@@ -194,13 +207,14 @@ class RegistryAccess(RegistryPart):
         said: dict[str, Any] = {"token": token}
         line: dict[str, Any] = {}
         with self._context.log.record(line) as connection:
-            found = access_table.read_token(connection, token)
+            this = select(tokens).where(tokens.c.id == token)
+            found = connection.execute(this).first()
             if found is None:
                 raise InvalidInput(
                     "there is no token with this id; list them, and give its id, not "
                     "its secret"
                 )
-            access_table.delete_token(connection, said)
+            delete_token(connection, said)
             if found.kind == TOKEN:
                 line["revoked"] = said
 
@@ -210,22 +224,23 @@ class RegistryAccess(RegistryPart):
         No session grows older than twelve hours.
         """
         with self._context.store.write() as connection:
-            found = access_table.read_token(connection, session)
-            if found is None:
+            this = (tokens.c.id == session) & (tokens.c.kind == SESSION)
+            created = connection.scalar(select(tokens.c.created).where(this))
+            if created is None:
                 return
-            expires = min(now() + minutes * MINUTE, found.created + LONGEST_SESSION)
-            access_table.prolong_token(
-                connection, session, kind=SESSION, expires=expires
-            )
+            expires = min(now() + minutes * MINUTE, created + LONGEST_SESSION)
+            later = update(tokens).where(this, tokens.c.expires < expires)
+            connection.execute(later.values(expires=expires))
 
     def record(self, notes: Sequence[tuple[str, str, str]]) -> None:
         """Write lines of the trail: each an actor, an action and a target."""
         for left in reversed(range(ATTEMPTS)):
             try:
                 with self._context.store.write() as connection:
-                    size, before = access_table.read_last_line(connection)
+                    size, before = _read_last_line(connection)
                     lines = list(_chain(notes, size=size, before=before))
-                    access_table.insert_trail(connection, lines)
+                    if lines:
+                        connection.execute(insert(trail), lines)
                 return
             except Collision:  # another process wrote a line meanwhile
                 if not left:
@@ -233,9 +248,10 @@ class RegistryAccess(RegistryPart):
 
     def trail(self, start: int = 0, most: int = 100) -> list[TrailLine]:
         """Return at most so many lines of the trail, from one on."""
+        found = select(trail).where(trail.c.sequence >= start)
+        query = found.order_by(trail.c.sequence).limit(most)
         with self._context.store.read(snapshot=False) as connection:
-            found = access_table.read_trail(connection, start, most=most)
-        return [TrailLine(**line._mapping) for line in found]
+            return [TrailLine(**line._mapping) for line in connection.execute(query)]
 
     def seal_trail(self) -> bool:
         """Tell the ledger where the trail stands, at most once a day.
@@ -260,8 +276,12 @@ class RegistryAccess(RegistryPart):
         before the restore that it cannot match any more are counted, and fail nothing.
         """
         with self._context.store.read() as connection:
-            seals = list(map(_read_seal, access_table.read_seals(connection)))
-            restored = access_table.read_last_restore(connection)
+            seals = _read_seals(connection)
+            last_restore = select(func.max(entries.c.sequence)).where(
+                entries.c.kind == "restored"
+            )
+            restored = connection.scalar(last_restore)
+            restored = -1 if restored is None else restored
         hashes, failures = {}, []
         before, n_lines = "", 0
         for line in self._all_lines():
@@ -323,17 +343,24 @@ def _find_due_seal(
     None is due on a day that has one, nor without a line since the last one. After a
     restore the trail may be shorter than it was sealed, so hashes are compared.
     """
-    n_lines, last = access_table.read_last_line(connection)
-    seals = [_read_seal(text) for text in access_table.read_seals(connection)[-1:]]
+    n_lines, last = _read_last_line(connection)
+    seals = _read_seals(connection)[-1:]
     if not n_lines or any(one.last == last or one.day == day for one in seals):
         return None
     return TrailSealed(sequence=ledger.size, day=day, n_lines=n_lines, last=last)
 
 
-def _read_seal(text: str) -> TrailSealed:
-    entry = read_entry(text)
-    assert isinstance(entry, TrailSealed)
-    return entry
+def _read_last_line(connection: Connection) -> tuple[int, str]:
+    """Return how many lines the trail has, and the hash of the last one."""
+    last = connection.execute(_LAST).first()
+    return (0, "") if last is None else (int(last.sequence) + 1, last.hash)
+
+
+def _read_seals(connection: Connection) -> list[TrailSealed]:
+    """Return the entries of the ledger that seal the trail, in order."""
+    query = select(entries.c.text).where(entries.c.kind == "trail sealed")
+    found = map(read_entry, connection.scalars(query.order_by(entries.c.sequence)))
+    return [entry for entry in found if isinstance(entry, TrailSealed)]
 
 
 def _read_token(line: Any) -> Token:

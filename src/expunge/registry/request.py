@@ -307,13 +307,18 @@ def require_request(connection: Connection, request: str) -> RequestStatus:
     return found[request]
 
 
-_RECEIPT = select(requests.c.receipt).where(requests.c.request == bindparam("of"))
+_RECEIPTS = select(requests.c.request, requests.c.receipt).where(
+    requests.c.request.in_(_IDS), requests.c.receipt.is_not(None)
+)
 
 
-def read_receipt(connection: Connection, request: str) -> str | None:
-    """Return the receipt of a request; None until it is completed."""
-    text = connection.scalar(_RECEIPT, {"of": request})
-    return None if text is None else str(text)
+def read_receipts(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+    """Return the receipts of requests, by id; none of those that are not completed."""
+    return {
+        request: text
+        for chunk in chunks(ids)
+        for request, text in connection.execute(_RECEIPTS, {"ids": chunk})
+    }
 
 
 _TAGS = (

@@ -88,7 +88,7 @@ from .request import (
     RequestStatus,
     find_requests,
     mark_applied,
-    read_receipt,
+    read_receipts,
     require_request,
     require_request_id,
     to_line,
@@ -872,10 +872,10 @@ class RegistryRequests(RegistryPart):
                     raise
                 failure = error
             try:
-                for status in statuses:
-                    receipt = self.receipt(status.request)
-                    if receipt is not None:
-                        receipts[status.request] = receipt
+                with self._context.store.read(snapshot=False) as connection:
+                    found = read_receipts(connection, [one.request for one in statuses])
+                ids = (one.request for one in statuses if one.request in found)
+                receipts = {id_: found[id_] for id_ in ids}
             except ExpungeError as error:
                 failure = failure or error
         pending = [one.request for one in statuses if one.request not in receipts]
@@ -966,7 +966,7 @@ class RegistryRequests(RegistryPart):
         """Return the receipt of a request; None until it is completed."""
         require_request_id(request)
         with self._context.store.read(snapshot=False) as connection:
-            text = read_receipt(connection, request)
+            text = read_receipts(connection, [request]).get(request)
         if text is None:
             self.status(request)  # raises if there is none
         return text

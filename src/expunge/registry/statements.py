@@ -47,10 +47,11 @@ from .request import (
     write_extension,
     write_new_rows,
 )
-from .storage import access_table, ledger_table, people_table, releases_table
+from .storage import ledger_table, people_table, releases_table
 from .storage.ledger_table import LedgerBatch
-from .storage.tables import unstated
+from .storage.tables import tokens, unstated
 
+SESSION = "session"  # a token of this kind is a session in a browser
 MADE = (ModelRegistered, ReleaseMade)
 """Entries that tell of a release."""
 
@@ -286,6 +287,15 @@ def _write_shipment(connection: Connection, line: Content) -> None:
         releases_table.insert_shipment(connection, said)
 
 
+def delete_token(connection: Connection, said: Mapping[str, str]) -> None:
+    """Delete a token, with the sessions of its name."""
+    is_session = tokens.c.kind == SESSION
+    named = select(tokens.c.name).where(tokens.c.id == said["token"], ~is_session)
+    theirs = is_session & tokens.c.name.in_(named.scalar_subquery())
+    connection.execute(delete(tokens).where(theirs))
+    connection.execute(delete(tokens).where(tokens.c.id == said["token"]))
+
+
 HANDLERS: dict[str, Callable[[Connection, Content], Any]] = {
     "accepted": _insert_missing,
     STATEMENT: _write_missing_statement,
@@ -296,9 +306,7 @@ HANDLERS: dict[str, Callable[[Connection, Content], Any]] = {
     "withdrawn": lambda connection, line: releases_table.mark_withdrawn(
         connection, line["withdrawn"]
     ),
-    "revoked": lambda connection, line: access_table.delete_token(
-        connection, line["revoked"]
-    ),
+    "revoked": lambda connection, line: delete_token(connection, line["revoked"]),
 }
 """Kinds of lines, and how the store takes in what it lacks of them."""
 

@@ -30,7 +30,7 @@ from ..request import (
     APPLIED,
     CANCELLED,
     find_requests,
-    read_receipt,
+    read_receipts,
     read_stage,
     read_tags,
     to_line,
@@ -293,7 +293,7 @@ def _statement_lines(connection: Connection) -> Iterator[Content]:
 
 def _read_signed(connection: Connection, request: str) -> dict[str, str]:
     """Return what only a receipt says."""
-    text = read_receipt(connection, request) or ""
+    text = read_receipts(connection, [request]).get(request, "")
     receipt = Receipt.from_json(text)
     return {"signature": receipt.signature, "handling": receipt.handling.to_json()}
 
