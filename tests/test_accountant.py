@@ -29,6 +29,7 @@ from expunge.promise.accountant import (
     TunedOnData,
     TunedRemovably,
     Unprotected,
+    Untuned,
     release_event,
 )
 from expunge.promise.budget import Budget, delta_of, epsilon_of, mu_of
@@ -46,6 +47,7 @@ FREE: tuple[Event, ...] = (
     Added(4),
     TunedRemovably(certified=True),
     TunedRemovably(certified=False),
+    Untuned(),
 )
 COSTLY: tuple[Event, ...] = (
     Released(JOINT.gdp),
@@ -156,11 +158,15 @@ def test_release_beyond_its_share_is_refused() -> None:
 
 
 def test_selection_follows_the_choice_and_stays_uncovered() -> None:
-    removable = Accountant(EACH).compose(TunedRemovably(certified=True))
+    assert Accountant(EACH).selection == "not known"
+    declared = Accountant(EACH).compose(Untuned())
+    assert declared.selection == "none"
+    removable = declared.compose(TunedRemovably(certified=True))
     assert removable.selection == "certified"
     again = removable.compose(TunedRemovably(certified=False))
     assert again.selection == "recomputed"
-    tuned = again.compose(TunedOnData("grid search"))
+    assert again.compose(Untuned()).selection == "recomputed"
+    tuned = again.compose(TunedOnData("grid search")).compose(Untuned())
     assert tuned.compose(TunedRemovably(certified=True)).selection == "not covered"
 
 

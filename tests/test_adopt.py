@@ -325,7 +325,10 @@ def test_balanced_classes_stay_balanced() -> None:
     )
     for _ in range(2):
         certificate = model.certificate_
-        assert (certificate.selection, certificate.status) == ("none", "certified")
+        assert (certificate.selection, certificate.status) == (
+            "not known",
+            "certified",
+        )
         assert verify(certificate, model.record_).valid
         if certificate.n_releases == 1:
             model.forget(rows=GONE.tolist())

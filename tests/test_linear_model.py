@@ -254,6 +254,7 @@ ESTIMATORS = (
 WRONG: dict[str, tuple[str, list[Any]]] = {
     "alpha": ("None or a number", ["x", [1.0], True, 1j, 10**400]),
     "C": ("None or a number", ["x", [1.0], True]),
+    "selection": ("None or 'none'", ["certified", "not known", 0, True]),
     "l1_ratio": ("a number", ["x", None]),
     "alphas": ("a list of numbers", [0.1, "0.1", None]),
     "l1_ratios": ("a list of numbers", [0.1, None]),
@@ -484,7 +485,7 @@ def test_search_routes_subjects_and_is_declared(cancer: Any) -> None:
         search = GridSearchCV(model, {"alpha": [0.1, 1.0]}, cv=3)
         search.fit(X, y, subjects=_people(len(X)))
     best = search.best_estimator_
-    assert best.certificate_.selection == "none"
+    assert best.certificate_.selection == "not known"
     best.declare_tuned(search)
     assert best.certificate_.selection == "not covered"
     assert best.certificate_.status == "no promise"

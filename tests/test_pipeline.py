@@ -151,7 +151,7 @@ def test_data_frame_with_columns_of_many_kinds(rng: np.random.Generator) -> None
         ours.to_sklearn().predict(left), ours.predict(left), atol=1e-10
     )
     assert ours.certificate_.n_parameters == n_before - 1
-    assert ours.certificate_.selection == "none"
+    assert ours.certificate_.selection == "not known"
     # The largest income must not stay in the features of the anchor.
     assert ours.record_.decisions == ("retrained",)
     ours.forget([int(frame["income"].drop(gone).sort_values().index[30])])

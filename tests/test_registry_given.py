@@ -119,7 +119,7 @@ class TestWhatWasDeclaredBefore:
         registry.fit("model", model, X, y, subjects=owners)
         release = registry.model("model")
         assert release.class_weight == "balanced"
-        assert release.certificate_.selection == "none"
+        assert release.certificate_.selection == "not known"
         np.testing.assert_array_equal(release.predict(X), model.predict(X))
         np.testing.assert_allclose(release.coef_, model.coef_, atol=1e-9)
 

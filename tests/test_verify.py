@@ -142,6 +142,7 @@ UNCAUGHT: list[tuple[Certificate, dict[str, Any]]] = [
     (JOINT, {"n_releases": 12}),
     (EACH, {"tau": 0.5 * (EACH.tau or 0.0)}),
     (EACH, {"row_norm": "declared"}),
+    (EACH, {"selection": "none"}),
     (certificates.CHOSEN, {"selection": "recomputed"}),
     (EACH, {"mechanism": "jackknife"}),
     (EACH, {"objective": {"loss": {"name": "x"}, "penalty": {"name": "y"}}}),
@@ -265,11 +266,12 @@ def test_record_must_prove_a_certified_choice(
     assert with_record(certificates.CHOSEN, kept).valid is valid
 
 
-@pytest.mark.parametrize("said", ["none", "certified", "recomputed"])
-@pytest.mark.parametrize("true", ["none", "certified", "recomputed"])
+@pytest.mark.parametrize("said", ["not known", "none", "certified", "recomputed"])
+@pytest.mark.parametrize("true", ["not known", "none", "certified", "recomputed"])
 def test_record_knows_how_the_choice_was_made(said: Selection, true: Selection) -> None:
     made: dict[Selection, Certificate] = {
-        "none": EACH,
+        "not known": EACH,
+        "none": replace(EACH, selection="none"),
         "certified": certificates.CHOSEN,
         "recomputed": replace(certificates.CHOSEN, selection="recomputed"),
     }

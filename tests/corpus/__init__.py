@@ -66,6 +66,7 @@ from expunge.promise.accountant import (
     Removed,
     TunedOnData,
     TunedRemovably,
+    Untuned,
     release_event,
 )
 from expunge.promise.budget import Budget
@@ -100,12 +101,14 @@ def make_record(**changes: Any) -> Record:
         "n_removed": 3,
         "timings": {"forget": 0.25},
         "salt": bytes(range(32)),
+        "selection": "none",
     }
     return Record(**stated | changes)
 
 
 RECORDS = {
     "accepted": make_record(),
+    "choice-not-known": make_record(selection="not known"),
     "polished": make_record(
         radius=1.25e-7, radius_kind="residual-local", decisions=("polished 2 times",)
     ),
@@ -134,11 +137,13 @@ def make_certificate(
     objective: Objective = RIDGE,
     scope: Scope = PLAIN,
     record: str = "accepted",
+    untuned: bool = True,
 ) -> Certificate:
     """Return the certificate of a release, after a fit that was released and events."""
     release = release_event(budget, source)
+    before: tuple[Event, ...] = (Fitted(9), Untuned()) if untuned else (Fitted(9),)
     account = reduce(
-        Accountant.compose, (Fitted(9), release, *events, release), Accountant(budget)
+        Accountant.compose, (*before, release, *events, release), Accountant(budget)
     )
     return certify(
         account,
@@ -159,6 +164,8 @@ def list_certificates() -> Iterator[tuple[str, Certificate]]:
     yield "unprotected", make_certificate(BUDGET, "seeded", gone)
     bare = make_certificate(None, None, gone)
     yield "no-budget", bare
+    unknown = make_certificate(record="choice-not-known", untuned=False)
+    yield "choice-not-known", unknown
     chosen = TunedOnData("grid search")
     yield "chosen-on-data", make_certificate(BUDGET, "secure", chosen, gone)
     yield (

@@ -126,6 +126,14 @@ class DataOptions:
             "promised. Not needed with --alphas, which chooses again.",
         ),
     ] = None
+    untuned: Annotated[
+        bool,
+        typer.Option(
+            "--untuned",
+            help="Declare that neither alpha nor columns nor the budget were chosen by "
+            "looking at these rows. Otherwise certificates say that it is not known.",
+        ),
+    ] = False
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the model of this name.")
     ] = False
@@ -240,6 +248,9 @@ def fit(
     if options.no_subject and (options.subject is not None or options.readmit):
         other = "--readmit" if options.subject is None else "--subject"
         raise InvalidInput(f"--no-subject with {other}; give only one of them")
+    if options.untuned and (options.tuned_by is not None or estimator.is_tuned):
+        other = "--tuned-by" if options.tuned_by is not None else "--alphas or --search"
+        raise InvalidInput(f"--untuned with {other}; give only one of them")
     if options.without_forgotten and (options.no_subject or options.readmit):
         other = "--no-subject" if options.no_subject else "--readmit"
         raise InvalidInput(f"--without-forgotten with {other}; give only one of them")
@@ -301,6 +312,8 @@ def fit_table(asked: Fit) -> Result:
         classes = tuple(parse_classes(options.classes, table.y))
     budget = asked.budget.build_budget()
     kind, model = asked.estimator.build_for_table(table, classes=classes, budget=budget)
+    if options.untuned:
+        model.set_params(selection="none")
     with open_registry(asked.folder) as registry:
         _require_nobody_named(registry, asked, files=[file])
         _confirm_replacement(asked)
@@ -671,6 +684,8 @@ def _build_long_model(asked: Fit, table: "LongTable") -> tuple[ModelKind, Any]:
     classes = None if declared is None else parse_classes(declared, targets)
     kind = asked.estimator.choose_kind(task, len(classes or targets))
     model = asked.estimator.build_estimator(kind, asked.budget.build_budget())
+    if asked.options.untuned:
+        model.set_params(selection="none")
     if classes is not None:
         model.set_params(classes=classes)
     return kind, model

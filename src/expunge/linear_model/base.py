@@ -150,6 +150,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         tol: float | None = None,
         max_iter: int | None = None,
         verbose: bool = False,
+        selection: Literal["none"] | None = None,
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -170,6 +171,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         self.tol = tol
         self.max_iter = max_iter
         self.verbose = verbose
+        self.selection = selection
 
     def fit(
         self,
@@ -597,6 +599,16 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             state["_snapshot"] = state["_snapshot"].without_secrets()
         return state
 
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy, of which nothing is declared.
+
+        Searches fit clones, with parameters that they chose.
+        """
+        fresh: Self = super().__sklearn_clone__()  # type: ignore[misc, unused-ignore]
+        if getattr(fresh, "selection", None) is not None:
+            fresh.selection = None
+        return fresh
+
     def __sklearn_tags__(self) -> Tags:
         """Return scikit-learn's tags: sparse input is allowed."""
         tags = super().__sklearn_tags__()
@@ -767,7 +779,8 @@ def fit_prepared(
     scope = scope or Scope()
     first = before is None and not scope.counted_apart
     keeps = bool(getattr(estimator, "keep_data", True))
-    scope = replace(scope, rows_kept=scope.rows_kept and keeps)
+    untuned = getattr(estimator, "selection", None) == "none"
+    scope = replace(scope, rows_kept=scope.rows_kept and keeps, untuned=untuned)
     scope = carry_over(scope, before, budget=estimator.budget, data=data)
     scope = replace(scope, classes="none" if labels is None else labels.stated)
     scope = replace(scope, classes_weighted=isinstance(estimator.class_weight, dict))

@@ -153,6 +153,8 @@ def fit_copy(
             "model; pass sample_weight=..., or an estimator that is not fitted"
         )
     fresh = clone(estimator)
+    if getattr(estimator, "selection", None) is not None:  # a clone declares nothing
+        fresh.selection = estimator.selection
     prepare = partial(
         prepare_fit,
         X=X,

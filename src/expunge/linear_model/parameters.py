@@ -251,6 +251,14 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "the data. 'balanced' gives every class the same weight in all, and keeps "
             "it so when people leave.",
         ),
+        "selection": Parameter(
+            "None or 'none'",
+            lambda value: value is None or value == "none",
+            "'none' declares that nothing was chosen by looking at the data: no alpha, "
+            "no features, no budget. Certificates then say so; with None they say that "
+            "it is not known. A clone, such as a search fits, declares nothing; see "
+            "declare_tuned.",
+        ),
         "tol": Parameter(
             "None or a positive number",
             lambda value: value is None or (_is_number(value) and value > 0.0),

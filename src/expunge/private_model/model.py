@@ -39,7 +39,7 @@ from ..exceptions import (
     InvalidInput,
     ScheduleExhausted,
 )
-from ..promise.accountant import Accountant, Fitted, TunedOnData, release_event
+from ..promise.accountant import Accountant, Fitted, TunedOnData, Untuned, release_event
 from ..promise.budget import Budget
 from ..promise.certificate import certify
 from ..promise.noise import (
@@ -202,6 +202,8 @@ class PrivateModel(Private):
         account = self.accountant
         for name in scope.declared:
             account = account.compose(TunedOnData(name))
+        if scope.untuned:
+            account = account.compose(Untuned())
         scope = replace(scope, mechanism=self.scope.mechanism)
         return replace(self, accountant=account, certified=account, scope=scope)
 

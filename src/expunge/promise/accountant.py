@@ -36,7 +36,9 @@ from .budget import Budget, epsilon_of
 from .noise import Source
 
 Claim: TypeAlias = Literal["each release", "all releases jointly"]
-Selection: TypeAlias = Literal["none", "certified", "recomputed", "not covered"]
+Selection: TypeAlias = Literal[
+    "not known", "none", "certified", "recomputed", "not covered"
+]
 # A cost may exceed its cap by this much, relatively: the cap is itself rounded.
 ROUNDING = 1e-12
 
@@ -136,6 +138,15 @@ class TunedOnData(Event):
 
 @final
 @dataclass(frozen=True, slots=True)
+class Untuned(Event):
+    """The operator declares that nothing was chosen by looking at the data.
+
+    Costs nothing. Without it that is not known: nobody can see who called a fit.
+    """
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class TunedRemovably(Event):
     """Something was chosen as it would be chosen on the remaining rows alone.
 
@@ -166,7 +177,8 @@ class Accountant:
     n_releases
         How many releases were made under the budget.
     selection
-        How what was tuned was chosen; "not covered" once and for all.
+        How what was tuned was chosen; "not known" until somebody says so, and "not
+        covered" once and for all.
     joint, largest
         Costs as mu: of everything together, and of the most expensive release.
     """
@@ -176,7 +188,7 @@ class Accountant:
     n_subjects_removed: int = 0
     n_subjects_added: int = 0
     n_releases: int = 0
-    selection: Selection = "none"
+    selection: Selection = "not known"
     joint: float = 0.0
     largest: float = 0.0
 
@@ -305,6 +317,14 @@ def _count_addition(event: Added, before: Accountant) -> Accountant:
 def _count_tuning_on_data(event: TunedOnData, before: Accountant) -> Accountant:
     del event
     return replace_fields(before, selection="not covered", joint=inf, largest=inf)
+
+
+@_count.register
+def _count_declaration(event: Untuned, before: Accountant) -> Accountant:
+    del event
+    if before.selection != "not known":
+        return before
+    return replace_fields(before, selection="none")
 
 
 @_count.register

@@ -141,10 +141,11 @@ class Certificate(Document):
         names them no matter who left, or "learnt" from the rows; "none" for other
         models.
     selection
-        How tuned parameters were chosen: "none" if nothing was tuned, "certified" to
-        equal tuning again on the remaining rows, "recomputed" on them, or "not
-        covered". It names the method fixed beforehand, not what a request turned out
-        to need.
+        How parameters such as alpha were chosen: "not known" unless somebody said so,
+        "none" if the operator declared that nothing was chosen by looking at the data,
+        "certified" to equal tuning again on the remaining rows, "recomputed" on them,
+        or "not covered". It names the method fixed beforehand, not what a request
+        turned out to need.
     mechanism
         Name of what answers removals.
     objective

@@ -165,8 +165,9 @@ class Scope:
         Whether columns and their kinds were guessed from the rows.
     counted_apart
         Whether releases may exist that this model's account does not count.
-    declared
-        What made choices by looking at the data, as the operator declared.
+    declared, untuned
+        What made choices by looking at the data, as the operator declared, or that
+        nothing did.
     in_registry, has_people
         Whether a registry keeps the model, and whether the rows have owners.
     """
@@ -180,6 +181,7 @@ class Scope:
     columns_guessed: bool = False
     counted_apart: bool = False
     declared: tuple[str, ...] = ()
+    untuned: bool = False
     in_registry: bool = False
     has_people: bool = True
     source: str = ""

@@ -131,7 +131,7 @@ class Record(Private, Document):
     timings: Mapping[Text, NotNegative]
     salt: Annotated[bytes, Check(_freeze_salt, _SALT.schema)]
     choice: tuple[Scored, ...] = ()
-    selection: Selection = "none"
+    selection: Selection = "not known"
     version: Literal[1] = 1
 
     private: ClassVar[bool] = True
@@ -395,7 +395,7 @@ def _check_choice(certificate: Certificate, record: Record) -> str:
     stated, choice = certificate.selection, record.choice
     if stated not in (record.selection, "not covered"):
         return "the record speaks of another kind of selection"
-    if stated in ("none", "not covered"):
+    if stated in ("not known", "none", "not covered"):
         return ""
     if not choice or choice[0][0] != certificate.objective.get("alpha"):
         return "the record's choice is not the certificate's alpha"
