@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from . import (
     adult,
+    advice,
     aliases,
     audit,
     cluster,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[Path | None], Iterator[Section]]] = {
     "release": release.run,
     "audit": audit.run,
     "adult": adult.run,
+    "advice": advice.run,
     "defaults": defaults.run,
     "tables": tables.run,
     "tuning": tuning.run,

@@ -15,7 +15,7 @@ from expunge.cli.output import DATA_MISSING, DONE, WRONG_INPUT
 from expunge.tables import Roles, describe_preprocessing, read_table
 from tests.calling import Done, call
 
-N_PEOPLE = 120
+N_PEOPLE = 60
 COLUMNS = ["age", "dose", "weight"]
 
 

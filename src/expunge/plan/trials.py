@@ -22,7 +22,6 @@ again after 1, 2, 4, 8 ... have left. No search finds the worst order of all.
 No noise is drawn for any figure, so the same data get the same figures, but for times.
 """
 
-import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -283,22 +282,24 @@ class Trials:
             count()
         return free, trials
 
-    def fit(self, budget: Budget | None, rows: Index) -> Forgetful:
-        """Return the estimator, fitted to these rows under this budget."""
+    def make(self, budget: Budget | None) -> Forgetful:
+        """Return the estimator under this budget, not fitted."""
         parameters = self.estimator.get_params(deep=False)
         changes: dict[str, Any] = {"budget": budget, "random_state": SEED}
         if not self.keeps_rows:  # they are kept here, and answers do not know it
             changes["keep_data"] = True
             if parameters["mechanism"] == "auto":
                 changes["mechanism"] = "newton"
-        model = type(self.estimator)(**parameters | changes)
-        X, y, owners = take_rows(self.X, rows), self.y[rows], self.owners[rows]
-        with warnings.catch_warnings():
-            # The model without noise is scored here, and thrown away.
-            warnings.filterwarnings("ignore", "this model promises nothing")
-            # Not ``fit``, which would look for what works in place of what does not.
-            prepared = prepare_fit(model, X, y, subjects=owners, sample_weight=None)
-            set_snapshot(model, fit_prepared(model, prepared))
+        return type(self.estimator)(**parameters | changes)
+
+    def fit(self, budget: Budget | None, rows: Index) -> Forgetful:
+        """Return the estimator, fitted to these rows under this budget."""
+        model, owners = self.make(budget), self.owners[rows]
+        X, y = take_rows(self.X, rows), self.y[rows]
+        # Not its own ``fit``, which looks for what works in place of what does not, and
+        # warns of what is scored here without noise, and thrown away.
+        prepared = prepare_fit(model, X, y, subjects=owners, sample_weight=None)
+        set_snapshot(model, fit_prepared(model, prepared))
         return model
 
     def fit_least(self, budgets: Sequence[Budget]) -> tuple[PrivateModel, int]:
@@ -319,6 +320,8 @@ class Trials:
         n = len(budgets)
         first = 0 if works(0) else 1 + bisect_left(range(1, n), True, key=works)
         if first == n:
+            # Its own fit also names a change that works.
+            self.make(budgets[-1]).fit(self.X, self.y, self.owners)
             raise failures[n - 1]
         return found[first], first
 
