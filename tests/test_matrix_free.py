@@ -44,6 +44,7 @@ from expunge.private_model.answers import Answer, retrain_answer
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.training_rows import TrainingRows
 from expunge.promise.floor import intercept_form
+from expunge.promise.radius import Radii
 from expunge.promise.rounding import Rounding
 from expunge.removal import matrix_free, state_size
 from expunge.removal.matrix_free import (
@@ -381,6 +382,42 @@ def test_sparse_rows_are_certified_where_little_noise_is_asked_for(
     monkeypatch.setattr("expunge.removal.matrix_free.most_entries", lambda rows: 50_000)
     with pytest.raises(NotCertifiable):
         model.fit(X, y)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_step_aims_at_what_leaves_the_radius_allowed(
+    loss: Loss, intercept: bool, rng: np.random.Generator
+) -> None:
+    X = rng.normal(size=(300, 4))
+    y = rng.integers(0, 3, size=300)
+    labels = y if loss.outputs > 1 else np.where(y > 0, 1.0, -1.0)
+    objective = Objective(loss, L2(), alpha=0.1, intercept=intercept)
+    rows = objective.rows(X, labels)
+    theta = minimise(objective, rows).theta + 1e-2
+    at = measure(objective, rows, theta=theta)
+    state = anchor_measured(objective, rows, at=at, before=None)
+    draft = MatrixFree().answer_at_anchor(state)
+    assert draft.measured is not None
+    for allowed in (1e-1, 1e-3, 1e-6):
+        share = Radii(state, draft).enough(allowed)
+        nearer = replace(draft, measured=share * draft.measured)
+        assert Radii(state, nearer).best().value == pytest.approx(allowed, rel=1e-3)
+    # Rounding alone is more.
+    assert Radii(state, draft).enough(1e-15) == 0.0
+
+
+def test_a_look_takes_a_pass_or_two_and_not_a_fit(rng: np.random.Generator) -> None:
+    # Noise as small as the default's: every answer looks at the rows, also where people
+    # leave whose rows hardly weigh anything.
+    X, y = rng.normal(size=(400, 6)), rng.integers(0, 3, size=400)
+    weight = np.where(np.arange(400) < 3, 1e-9, 1.0)
+    model = SoftmaxRegression(alpha=0.1, budget=Budget(), mechanism="matrix-free")
+    model.fit(X, y, sample_weight=weight, subjects=range(400))
+    for person in range(6):
+        model.forget([person])
+        assert model.record_.decisions == ("polished 1 times",)
+        assert model.certificate_.status == "certified"
 
 
 def test_a_fit_aims_below_the_gradient_it_reached(

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from benchmarks.wide.data import generate_embeddings
+from benchmarks.wide.settings import DenseShape
 from expunge import (
     L1,
     L2,
@@ -22,13 +24,19 @@ from expunge import (
     Rows,
 )
 from expunge.core import preconditioner, solver
-from expunge.core.arrays import Matrix, Vector, norm
-from expunge.core.measurement import Point, measure
+from expunge.core.arrays import Vector, norm
+from expunge.core.losses import Loss
+from expunge.core.measurement import HessianProduct, Point, measure
 from expunge.core.objective import add_quadratic
 from expunge.core.penalties import Penalty
-from expunge.core.preconditioner import make_preconditioner
+from expunge.core.preconditioner import (
+    Curved,
+    GramPreconditioner,
+    Preconditioner,
+    make_preconditioner,
+)
 from expunge.core.solver import minimise, minimise_by_products, minimise_wide
-from expunge.core.sums import loss_gradient, loss_hessian, row_sizes
+from expunge.core.sums import coupling_sum, loss_gradient, loss_hessian, row_sizes
 from tests.instances import LOSSES, labelled
 
 SMOOTH = ("logistic", "half_squared", "multinomial", "multi_output", "one_vs_rest")
@@ -63,10 +71,10 @@ def _start(objective: Objective, rows: Rows) -> Point:
     return measure(objective, rows, theta=np.zeros(size))
 
 
-def _curvature(at: Point, rows: Rows) -> Matrix:
+def _curved(at: Point, rows: Rows) -> Curved:
     """Return how the predictors are curved on average."""
     assert at.seen is not None
-    return at.seen.curvature / rows.total_weight
+    return Curved.of(at.seen, rows.total_weight)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -150,10 +158,10 @@ def test_the_gram_preconditioner_inverts_what_is_curved_alike(
     made = make_preconditioner(objective, rows, at=at)
     loss = loss_hessian(objective.loss, rows, theta=at.theta) / rows.total_weight
     H, v = add_quadratic(objective, loss), rng.normal(size=at.theta.size)
-    curvature = _curvature(at, rows)
-    np.testing.assert_allclose(made.at(objective, curvature)(H @ v), v, atol=1e-9)
+    curved = _curved(at, rows)
+    np.testing.assert_allclose(made.at(objective, curved)(H @ v), v, atol=1e-9)
     # So one step of it is the minimiser.
-    theta = made.advance(objective, at.theta, gradient=at.gradient, curvature=curvature)
+    theta = made.advance(objective, at.theta, gradient=at.gradient, curved=curved)
     there = measure(objective, rows, theta=theta)
     assert norm(there.gradient) <= 1e-12
 
@@ -167,10 +175,78 @@ def test_preconditioners_are_symmetric_and_positive(
         objective, rows, theta=rng.normal(size=_start(objective, rows).theta.size)
     )
     made = make_preconditioner(objective, rows, at=at)
-    solve = made.at(objective, _curvature(at, rows))
+    solve = made.at(objective, _curved(at, rows))
     matrix = np.array([solve(unit) for unit in np.eye(at.theta.size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-9 * np.abs(matrix).max())
     assert np.linalg.eigvalsh(matrix).min() > 0.0
+
+
+@pytest.mark.parametrize("name", ["logistic", "multinomial", "one_vs_rest"])
+def test_free_intercepts_are_solved_for_with_their_columns(
+    name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The Hessian's columns of the intercepts are exact if all rows are summed.
+    def all_rows(loss: Loss, rows: Rows, *, theta: Vector, every: int) -> Any:
+        assert every == loss.outputs
+        return coupling_sum(loss, rows, theta=theta, every=1)
+
+    monkeypatch.setattr(preconditioner, "coupling_sum", all_rows)
+    objective, rows = _problem(name)
+    assert objective.n_free
+    theta = rng.normal(size=_start(objective, rows).theta.size)
+    at = measure(objective, rows, theta=theta)
+    made = make_preconditioner(objective, rows, at=at)
+    solve = made.near(objective, rows, at=at).at(objective, _curved(at, rows))
+    assert at.hessian is not None
+    for free in range(theta.size - objective.n_free, theta.size):
+        unit = np.zeros(theta.size)
+        unit[free] = 1.0
+        column = (at.hessian @ unit) / rows.total_weight
+        column += objective.quadratic_gradient(unit)
+        np.testing.assert_allclose(solve(column), unit, atol=1e-9)
+
+
+def _embedded() -> tuple[Objective, Rows]:
+    """Return a softmax over rows with a spectrum like that of embeddings."""
+    data = generate_embeddings(DenseShape(6000, 6, 40))
+    objective = Objective(Multinomial(6), L2(), alpha=1e-3, intercept=True)
+    return objective, objective.rows(data.X, data.y)
+
+
+def test_some_rows_tell_enough_of_the_intercepts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objective, rows = _embedded()
+    counted: list[int] = []
+    product = HessianProduct.__matmul__
+
+    def count(self: HessianProduct, v: Vector) -> Vector:
+        counted[-1] += 1
+        return product(self, v)
+
+    monkeypatch.setattr(HessianProduct, "__matmul__", count)
+    for near in (GramPreconditioner.near, Preconditioner.near):
+        monkeypatch.setattr(GramPreconditioner, "near", near)
+        counted.append(0)
+        start = _start(objective, rows)
+        found = minimise_by_products(objective, rows, start=start, goal=1e-10)
+        assert found.residual <= 1e-10
+    with_them, without = counted
+    assert without > 1.4 * with_them
+
+
+def test_what_rows_told_of_the_intercepts_is_kept_while_it_holds() -> None:
+    objective, rows = _embedded()
+    start = _start(objective, rows)
+    made = make_preconditioner(objective, rows, at=start)
+    assert made.near(objective, rows, at=start) is made  # all rows are curved alike
+    solution = minimise_by_products(objective, rows, start=start, goal=1e-8)
+    far = made.near(objective, rows, at=solution.at)
+    assert far is not made
+    at = measure(objective, rows, theta=0.99 * solution.theta)
+    assert far.near(objective, rows, at=at) is far
+    elsewhere = measure(objective, rows, theta=0.3 * at.theta)
+    assert far.near(objective, rows, at=elsewhere) is not far
 
 
 def test_the_largest_eigenvalue_is_bounded_from_above(rng: np.random.Generator) -> None:
@@ -218,7 +294,7 @@ def test_the_working_set_finds_the_minimiser(
     near[:end] *= 1.001
     at = measure(objective, rows, theta=near)
     step = found.short_cut.advance(
-        objective, near, gradient=at.gradient, curvature=_curvature(at, rows)
+        objective, near, gradient=at.gradient, curved=_curved(at, rows)
     )
     assert norm(step - expected) <= 0.1 * norm(near - expected)
 

@@ -61,6 +61,21 @@ def generate_dense(shape: DenseShape, seed: int = 0) -> Labelled:
     return Labelled(X, np.argmax(eta + rng.gumbel(size=(n, k)), axis=1))
 
 
+def generate_embeddings(shape: DenseShape, seed: int = 0) -> Labelled:
+    """Return rows of norm 1 whose covariance has eigenvalues like 1/i, as embeddings.
+
+    The axes are turned at random; labels are drawn by a softmax with weights of scale
+    10.
+    """
+    rng = np.random.default_rng([seed, *shape])
+    n, k, d = shape
+    axes = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    spread = 1.0 / np.sqrt(np.arange(1, d + 1))
+    X = normalize((rng.standard_normal((n, d)) * spread) @ axes)
+    eta = X @ (10.0 * rng.standard_normal((d, k)))
+    return Labelled(X, np.argmax(eta + rng.gumbel(size=(n, k)), axis=1))
+
+
 def generate_text(shape: TextShape, seed: int = 0) -> Labelled:
     """Return positive rows of norm 1, columns drawn by Zipf's law, and two classes.
 

@@ -19,6 +19,7 @@ from scipy import sparse
 from expunge import Budget, MatrixFree, Objective, Rows
 from expunge.core import preconditioner, sums
 from expunge.core.measurement import measure
+from expunge.core.preconditioner import GramPreconditioner
 from expunge.private_model import answers
 from expunge.private_model.model import PrivateModel
 from expunge.private_model.training_rows import RowChange
@@ -65,7 +66,7 @@ def moved_thresholds(rng: Generator) -> Iterator[None]:
     goal = 10.0 ** rng.uniform(-9.0, -1.0) if chance(rng, 0.5) else 1e-9
     with ExitStack() as stack:
 
-        def put(place: Any, name: str, value: float) -> None:
+        def put(place: Any, name: str, value: Any) -> None:
             stack.enter_context(patch.object(place, name, value))
 
         put(matrix_free, "SMALL_BLOCK", 0)
@@ -75,7 +76,33 @@ def moved_thresholds(rng: Generator) -> Iterator[None]:
             put(sums, "BLOCK_ROWS", 4)
         if chance(rng, 0.3):
             put(preconditioner, "WIDEST_GRAM", 0)
+        if chance(rng, 0.3):
+            put(GramPreconditioner, "at", misled(10.0 ** rng.uniform(0.0, 2.0)))
+        if chance(rng, 0.5):
+            put(Radii, "enough", aiming(10.0 ** rng.uniform(-2.0, 2.0)))
         yield
+
+
+def misled(factor: float) -> Any:
+    """Return a preconditioner that takes every other parameter for so much flatter."""
+    real = GramPreconditioner.at
+
+    def at(self: GramPreconditioner, *given: Any) -> Any:
+        solve = real(self, *given)
+
+        def scaled(v: Array) -> Array:
+            scale = np.where(np.arange(v.size) % 2, 1.0, factor)
+            return np.asarray(scale * solve(scale * v))
+
+        return scaled
+
+    return at
+
+
+def aiming(factor: float) -> Any:
+    """Return what aims at so many times the gradient that should do."""
+    real = Radii.enough
+    return lambda self, allowed: factor * real(self, allowed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,6 +271,7 @@ def attack_stream(rng: Generator, checker: Checker) -> None:
             wide.rows.take(stay),
             mechanism=mechanism,
             budget=budget_of(rng, wide),
+            rows_kept=chance(rng, 0.5),
         )
     if refusal:
         return

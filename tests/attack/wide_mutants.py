@@ -190,6 +190,18 @@ def take_the_mean_for_the_spread() -> None:
         put(place, "keep_short_cut", keep)
 
 
+def trust_an_old_spread() -> None:
+    """Take the largest eigenvalue over rows of before for that over these."""
+    module = import_module("expunge.removal.matrix_free")
+    real = module._move
+
+    def move(state: Any, rows: Any, *, goal: float) -> Any:
+        moved = real(state, rows, goal=goal)
+        return module.keep_short_cut(moved, moved.cache.short_cut)
+
+    put("removal.matrix_free", "_move", move)
+
+
 def centre_the_spread() -> None:
     """Take the largest eigenvalue of the centred rows for that of all."""
     module = import_module("expunge.core.preconditioner")
@@ -203,6 +215,29 @@ def centre_the_spread() -> None:
 
     for place in ("core.preconditioner", "core.solver"):
         put(place, "make_preconditioner", make)
+
+
+def believe_the_aim() -> None:
+    """Take a step for as near as it aimed, whatever its radius."""
+    answers = import_module("expunge.private_model.answers")
+    step, judge = answers.MatrixFree.step, answers._judge
+    moved: list[Any] = []
+
+    def take_step(self: Any, state: Any, *given: Any, **options: Any) -> Any:
+        after, draft = step(self, state, *given, **options)
+        moved[:] = [after]
+        return after, draft
+
+    def believe(terms: Any, state: Any, **given: Any) -> Any:
+        found = judge(terms, state, **given)
+        if terms.budget is None or not (moved and state is moved[0]):
+            return found
+        allowed = terms.budget.removal_budget(state.anchor.size)
+        radius = replace(found.radius, value=min(found.radius.value, allowed))
+        return replace(found, radius=radius, as_a_fit=True)
+
+    put(MECHANISM, "step", take_step)
+    put("private_model.answers", "_judge", believe)
 
 
 def believe_every_rank() -> None:

@@ -45,7 +45,7 @@ from .linalg import Cholesky, Linear, Operator, Symmetric
 from .measurement import Point, evaluate, make_point, measure
 from .objective import Objective, add_quadratic
 from .penalties import WorkingSet, span
-from .preconditioner import Preconditioner, make_preconditioner
+from .preconditioner import Curved, Preconditioner, make_preconditioner
 from .prox import Kink, Minimum, scaled_prox
 from .rows import Rows, RowSource, block_sum, block_sums, in_memory
 from .split import SplitMatrix
@@ -510,8 +510,10 @@ def minimise_by_products(
         return measure(objective, rows, theta=theta)
 
     def precondition(here: Point) -> Linear:
+        nonlocal made
         assert here.seen is not None
-        return made.at(objective, here.seen.curvature / total)
+        made = made.near(objective, rows, at=here)
+        return made.at(objective, Curved.of(here.seen, total))
 
     def enough(gradient: Vector) -> float:
         size = norm(gradient)
@@ -548,9 +550,9 @@ def find_minimiser(
     if solution.residual > TOLERANCE:
         return minimise(objective, rows, start=solution.theta)
     assert solution.short_cut is not None and solution.at.seen is not None
-    curvature = solution.at.seen.curvature / rows.total_weight
+    curved = Curved.of(solution.at.seen, rows.total_weight)
     there = solution.short_cut.advance(
-        objective, solution.theta, gradient=solution.gradient, curvature=curvature
+        objective, solution.theta, gradient=solution.gradient, curved=curved
     )
     # Without what is as long as the rows, or as large as a matrix.
     bare = replace(solution.at, seen=None, hessian=None)
@@ -572,15 +574,10 @@ class SmallProblem(Private):
     largest_eigenvalue: ClassVar[float] = inf
 
     def advance(
-        self,
-        objective: Objective,
-        theta: Vector,
-        *,
-        gradient: Vector,
-        curvature: Matrix,
+        self, objective: Objective, theta: Vector, *, gradient: Vector, curved: Curved
     ) -> Vector:
         """Return the minimiser of the small problem's model."""
-        del curvature
+        del curved
         assert self.step is not None
         inside = self.step(
             restrict(objective, self.small, v=theta),
@@ -674,7 +671,7 @@ def _choose_small(
     theta, gradient = (_table(objective, v) for v in (here.theta, here.gradient))
     made = make_preconditioner(objective, rows, at=here)
     assert here.seen is not None and here.subgradient is not None
-    inverse = made.at(objective, here.seen.curvature / rows.total_weight)
+    inverse = made.at(objective, Curved.of(here.seen, rows.total_weight))
     way = inverse(here.gradient + here.subgradient)
     parts = [theta, _table(objective, way), _table(objective, before.theta), gradient]
     return WorkingSet(objective.penalty, np.arange(0), span(parts))

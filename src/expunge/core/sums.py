@@ -332,6 +332,24 @@ def gram(rows: RowSource) -> Matrix:
     return block_sum(term, rows)[0]
 
 
+def coupling_sum(
+    loss: Loss, rows: RowSource, *, theta: Vector, every: int
+) -> tuple[Vector, float]:
+    """Return the sum of w x C over every so-manyth row of each block, and their weight.
+
+    C is a row's curvature: (d k k,), row by row, C's rows within.
+    """
+
+    def term(block: Rows) -> tuple[Any, ...]:
+        some = block.take(slice(None, None, every))
+        curvature = loss.curvature(some.y, predict(loss, some, theta=theta))
+        lifted = lift_slopes(some, curvature.reshape(len(some), -1))
+        return lifted, as_float(some.weight.sum())
+
+    lifted, weight = block_sum(term, rows)
+    return lifted, weight
+
+
 def largest_norm(rows: RowSource) -> float:
     """Return the largest norm of a row with weight, zero if there is none."""
     return block_max(lambda block: _longest(block, block.norms()), rows)

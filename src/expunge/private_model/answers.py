@@ -73,9 +73,7 @@ SLOWEST = 0.5  # what a step must leave of the gradient at most to go on
 LOOKS_PER_ANCHOR, FEW_LOOKS = 64, 2
 WIDE_STEPS = 6
 WIDE_PATIENCE = 10  # rounds of a fit by which its radius is not halved
-# A step of a wide model aims at this share of the gradient that should do, and at no
-# less than this share of the present one at a time: a radius shrinks faster than it.
-AIM, LEAST_AIM = 0.5, 0.02
+AIM = 0.5  # at this share of the gradient that should do, a step of a wide model aims
 REFUSALS = (NotPositiveDefinite, NotConverged, CannotRemove)
 MEASURED = "accepted on rows"
 
@@ -336,8 +334,9 @@ def answer_removal(
     remaining = rows()
     for n_steps in range(1, WIDE_STEPS + 1):
         assert best.draft.measured is not None
-        share = AIM * min(1.0, max(allowed / best.radius.value, LEAST_AIM))
-        enough = share * norm(best.draft.measured) if allowed else 0.0
+        radii = Radii(best.state, best.draft, terms.row_norm)
+        share = AIM * min(1.0, radii.enough(allowed))
+        enough = share * norm(best.draft.measured)
         state, draft = mechanism.step(best.state, remaining, enough=enough)
         judged = _judge(terms, state, draft=draft)
         best = replace(judged, decisions=(f"polished {n_steps} times",))
@@ -403,7 +402,8 @@ def solve_wide(
         bound = answer.radius.value
         # Of the gradient that was reached: it may be well below the goal.
         before = at.residual
-        goal = before * AIM * max(tau / answer.radius.value, LEAST_AIM)
+        share = Radii(state, draft, terms.row_norm).enough(tau)
+        goal = before * AIM * min(1.0, share)
     return replace(answer, decisions=(decision,), n_steps=n_steps)
 
 
@@ -414,6 +414,8 @@ def improve_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> 
     """
     rows = require_rows(answer.state, remaining)
     if answer.draft.measured is not None:  # on these rows already
+        if answer.fits(terms.budget):
+            return answer
         return retrain_answer(terms, rows, start=answer.draft.theta)
     state, draft = answer.state.weighing(rows.total_weight), answer.draft
     step, before = None, inf

@@ -370,7 +370,7 @@ class PrivateModel(Private):
         if encoded is not None and (terms.looks or not answer.fits(self.budget)):
             assert rows is not None
             answer = improve_answer(terms, answer, remaining=encoded())
-            if not answer.n_looks:  # retrained, and anchored there
+            if not answer.n_looks:  # it is its own anchor
                 return self._anchor(encoding, answer, rows=rows())
             n_looks += answer.n_looks
             if n_looks >= terms.looks_per_anchor:

@@ -283,6 +283,28 @@ class Radii(Private):
         decrement = form.dual_norm(measured) + rounding
         return local_radius(form, decrement, rate=self.rate, R=self.longest)
 
+    def enough(self, allowed: float) -> float:
+        """Return about what share of the measured gradient leaves a radius allowed.
+
+        Of an answer that is its own anchor. Zero where rounding alone is more, or
+        nobody knows. Nothing rests on it: it says how far to solve.
+        """
+        measured = self.draft.measured
+        size = 0.0 if measured is None else norm(measured)
+        if measured is None or not size:
+            return 0.0
+        rounding = self.rounding.gradient(self.draft, step=0.0)
+        if self.modulus > 0.0:
+            return max(0.0, allowed * self.modulus - rounding) / size
+        form = intercept_form(self.rounding)
+        if form is None or not isfinite(self.rate):
+            return 0.0
+        # The local radius, solved for the gradient.
+        root, reach = sqrt(form.smallest), self.rate * form.longest_row(self.longest)
+        way = allowed * root
+        decrement = -expm1(-reach * way) / reach if reach else way
+        return max(0.0, decrement - rounding / root) / form.dual_norm(measured)
+
     def two_step(self) -> float:
         """Return |s2| plus the radius of theta_bar + s2, without a second pass.
 

@@ -43,6 +43,7 @@ from ..core.feature_map import FeatureMap
 from ..core.losses import Loss
 from ..core.measurement import Point, measure
 from ..core.objective import Objective
+from ..core.preconditioner import Curved
 from ..core.rows import Rows, RowSource
 from ..core.solver import LARGEST_HESSIAN, ShortCut, hessian_bytes, minimise_wide
 from ..core.sums import most_entries, norm_sums
@@ -137,9 +138,10 @@ def _move(state: State, rows: RowSource, *, goal: float) -> State:
         objective, rows, start=at, goal=goal / rows.total_weight, short_cut=cut
     )
     moved = anchor_measured(objective, rows, at=solution.at, before=state.sums)
-    if solution.short_cut is cut:  # made from other rows
-        return moved.replace(cache=MatrixFreeCache(cut))
-    return keep_short_cut(moved, solution.short_cut)
+    if cut is None:
+        return keep_short_cut(moved, solution.short_cut)
+    # It was made from other rows: it leads on, and tells nothing of these.
+    return moved.replace(cache=MatrixFreeCache(solution.short_cut))
 
 
 def anchor_measured(
@@ -236,7 +238,7 @@ def _take_short_cut(
         objective,
         state.anchor,
         gradient=state.smooth_gradient / weight,
-        curvature=sums.curvature / weight,
+        curved=Curved.of(sums, weight),
     )
     at = measure(objective, rows, theta=theta).with_subgradient(objective)
     before = MatrixFree().answer_at_anchor(state).measured
