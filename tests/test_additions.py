@@ -216,6 +216,37 @@ MIXED = make_column_transformer(
     (OneHotEncoder(handle_unknown="ignore"), ["town"]),
 )
 
+COLUMNS: dict[str, Any] = {
+    "plain": make_column_transformer(
+        (StandardScaler(), ["pay"]), (OneHotEncoder(), ["town"])
+    ),
+    "most frequent": make_column_transformer(
+        (
+            make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()),
+            ["town"],
+        ),
+        (StandardScaler(), ["pay"]),
+    ),
+    "constant": make_column_transformer(
+        (
+            make_pipeline(
+                SimpleImputer(strategy="constant", fill_value="none"),
+                OneHotEncoder(handle_unknown="ignore", drop="first"),
+                StandardScaler(),
+            ),
+            ["town"],
+        ),
+        (StandardScaler(), ["pay"]),
+    ),
+    "rare": make_column_transformer(
+        (
+            OneHotEncoder(min_frequency=3, handle_unknown="infrequent_if_exist"),
+            ["town"],
+        ),
+        (StandardScaler(), ["pay"]),
+    ),
+}
+
 
 def people_table() -> tuple[Any, Any]:
     rng = np.random.default_rng(8)
@@ -242,27 +273,194 @@ class TestPreprocessing:
         assert np.array_equal(ours.encode(frame), theirs.encode(frame))
         check_near(model, other)
 
-    def test_a_new_category_is_refused(self) -> None:
+    @pytest.mark.parametrize("late", ["aa", "bb", "zz", None])
+    @pytest.mark.parametrize("columns", COLUMNS)
+    @pytest.mark.parametrize("weight", [None, "balanced"])
+    def test_a_new_category_comes_and_goes(
+        self, columns: str, late: str | None, weight: str | None
+    ) -> None:
         frame, y = people_table()
-        model = plain(preprocessing=MIXED).fit(frame[:80], y[:80])
-        before = theta_of(model)
+        frame.loc[[90, 91, 110], "town"] = late
+
+        def make() -> Any:
+            return plain(preprocessing=COLUMNS[columns], class_weight=weight)
+
+        model = make().fit(frame[:80], y[:80])
+        before = model.get_feature_names_out().tolist()
+        model.add(frame[80:], y[80:])
+        whole = make().fit(frame, y)
+        check_same_features(model, whole, frame)
+        # Later rows are taken in, and found, like those of a fit.
+        model.add(frame[90:92], y[90:92]).forget(rows=[5, 90])
+        model.forget(X=frame[100:103], y=y[100:103])
+        kept = [*np.delete(np.arange(N), [5, 90, 100, 101, 102]), 90, 91]
+        check_same_features(model, make().fit(frame.iloc[kept], y[kept]), frame)
+        model.forget(rows=[91, 110, 120, 121])
+        if columns == "plain":
+            assert model.get_feature_names_out().tolist() == before
+        rest = np.setdiff1d(kept, [90, 91, 110])
+        check_same_features(model, make().fit(frame.iloc[rest], y[rest]), frame[:80])
+        model.add(frame[90:91], y[90:91])  # and once more
+        rest = np.append(rest, 90)
+        check_same_features(model, make().fit(frame.iloc[rest], y[rest]), frame)
+
+    def test_an_array_may_bring_one_too(self) -> None:
+        frame, y = people_table()
+        frame = frame.drop(columns="age")
+        steps = COLUMNS["plain"]
+        model = plain(preprocessing=steps).fit(frame[:80], y[:80])
+        late = frame[80:].copy()
+        late.iloc[3, 1] = "derby"
+        with pytest.warns(UserWarning, match="feature names"):
+            model.add(late.to_numpy(), y[80:])
+        whole = pd.concat([frame[:80], late])
+        check_same_features(model, plain(preprocessing=steps).fit(whole, y), whole)
+
+    def test_a_saved_model_has_it(self, tmp_path: Path) -> None:
+        frame, y = people_table()
+        frame.loc[90, "town"] = "derby"
+        model = plain(preprocessing=COLUMNS["plain"]).fit(frame[:80], y[:80])
+        model.add(frame[80:], y[80:]).save(tmp_path / "model")
+        again = load(tmp_path / "model").forget(rows=[90])
+        assert "town_derby" in model.get_feature_names_out()
+        assert "town_derby" not in again.get_feature_names_out()
+
+    def test_no_room_is_made_by_what_is_refused(self) -> None:
+        frame, y = people_table()
+        model = plain(preprocessing=COLUMNS["plain"]).fit(frame[:80], y[:80])
+        before, snapshot = theta_of(model), snapshot_of(model)
         late = frame[80:].copy()
         late.iloc[3, 2] = "derby"
-        with pytest.raises(InvalidInput, match="'town' holds a category"):
-            model.add(late, y[80:])
-        late.iloc[3, 2] = None
-        with pytest.raises(InvalidInput, match="or a missing value"):
+        with pytest.raises(InvalidInput, match="mixes text and numbers"):
+            model.add(late.assign(town=7), y[80:])
+        with pytest.raises(InvalidInput, match="has missing values"):
+            model.add(late.assign(pay=np.nan), y[80:])
+        assert theta_of(model) is before and snapshot_of(model) is snapshot
+
+    def test_it_is_refused_where_others_are_declared(self) -> None:
+        frame, y = people_table()
+        late = frame[80:].copy()
+        late.iloc[3, 2] = "derby"
+        towns = ["ayr", "bath", "cork"]
+        for known in (towns, [*towns, "derby"]):
+            declared = make_column_transformer(
+                (OneHotEncoder(categories=[known]), ["town"]),
+                (StandardScaler(), ["pay"]),
+            )
+            model = plain(preprocessing=declared).fit(frame[:80], y[:80])
+            if known is towns:
+                before = theta_of(model)
+                with pytest.raises(InvalidInput, match="'town' holds a category"):
+                    model.add(late, y[80:])
+                assert theta_of(model) is before
+            else:
+                model.add(late, y[80:])
+                whole = pd.concat([frame[:80], late])
+                check_near(model, plain(preprocessing=declared).fit(whole, y))
+
+    def test_it_is_refused_without_rows(self) -> None:
+        frame, y = people_table()
+        steps = make_column_transformer((OneHotEncoder(), ["town"]))
+        model = plain(preprocessing=steps, keep_data=False).fit(frame[:80], y[:80])
+        late = frame[80:].copy()
+        late.iloc[3, 2] = "derby"
+        before = theta_of(model)
+        with pytest.raises(InvalidInput, match="cannot be taken in here; fit again"):
             model.add(late, y[80:])
         assert theta_of(model) is before
-        declared = make_column_transformer(
-            (OneHotEncoder(categories=[["ayr", "bath", "cork", "derby"]]), ["town"]),
-            (StandardScaler(), ["pay"]),
-        )
-        late.iloc[3, 2] = "derby"
-        model = plain(preprocessing=declared).fit(frame[:80], y[:80])
-        model.add(late, y[80:])
-        whole = pd.concat([frame[:80], late])
-        check_near(model, plain(preprocessing=declared).fit(whole, y))
+
+
+def check_same_features(model: Any, other: Any, frame: Any) -> None:
+    """Check that two models encode rows to the same bits, and are near."""
+    ours, theirs = (snapshot_of(one).public.preprocessing for one in (model, other))
+    assert ours is not None and theirs is not None
+    assert ours.names == theirs.names
+    assert np.array_equal(ours.encode(frame), theirs.encode(frame))
+    check_near(model, other)
+
+
+LABELS = {
+    "last": np.array([0, 1, 2, 3]),
+    "first": np.array([2, 3, 1, 0]),
+    "words": np.array(["d", "b", "c", "a long one"]),
+    "objects": np.array(["d", "b", "c", "a"], dtype=object),
+}
+
+
+class TestNewClasses:
+    """Rows 80 and later bring a third class, and the last few a fourth."""
+
+    @staticmethod
+    def labels(kind: str) -> Any:
+        codes = np.where(table()[0][:, 2] > 0.8, 2, table()[1])
+        codes[:FIRST] = table()[1][:FIRST]
+        codes[[100, 115, 118]] = 3
+        return LABELS[kind][codes]
+
+    @pytest.mark.parametrize("order", LABELS)
+    @pytest.mark.parametrize(
+        "kind",
+        ["newton", "jackknife", "retrain", "net", "scaled", "balanced", "softmax"],
+    )
+    def test_come_and_go(self, kind: str, order: str) -> None:
+        (X, _, people), y = table(), self.labels(order)
+        model = KINDS[kind]().fit(X[:FIRST], y[:FIRST], subjects=people[:FIRST])
+        assert len(model.classes_) == 2
+        for begin, n_classes in ((80, 3), (90, 3), (100, 4), (110, 4)):
+            part = slice(begin, begin + 10)
+            model.add(X[part], y[part], subjects=people[part])
+            assert len(model.classes_) == n_classes
+        whole = KINDS[kind]().fit(X, y, subjects=people)
+        assert model.classes_.tolist() == whole.classes_.tolist()
+        assert model.classes_.dtype == whole.classes_.dtype
+        check_near(model, whole)
+        model.forget(["p3", "p50"])  # one of the two has the fourth
+        model.forget(X=X[[115, 118]], y=y[[115, 118]])
+        left = ~np.isin(people, ["p3", "p50"])
+        left[[115, 118]] = False
+        known = KINDS[kind]().fit(X[left], y[left], subjects=people[left])
+        assert model.classes_.tolist() == known.classes_.tolist()
+        assert len(model.classes_) == 3
+        check_near(model, known)
+        third = y == LABELS[order][2]
+        model.forget([*{*people[third & left]}])
+        left &= ~np.isin(people, people[third & left])
+        known = KINDS[kind]().fit(X[left], y[left], subjects=people[left])
+        assert model.classes_.tolist() == known.classes_.tolist()
+        assert len(model.classes_) == 2
+        check_near(model, known)
+        model.add(X[third][:1], y[third][:1], subjects=["back"])
+        again = np.append(np.flatnonzero(left), np.flatnonzero(third)[0])
+        check_near(model, KINDS[kind]().fit(X[again], y[again]))
+
+    def test_come_with_new_categories(self) -> None:
+        frame, _ = people_table()
+        frame.loc[[90, 91, 110], "town"] = "bb"
+        y = self.labels("words")
+        steps = COLUMNS["plain"]
+        model = plain(preprocessing=steps).fit(frame[:80], y[:80])
+        model.add(frame[80:], y[80:])
+        check_same_features(model, plain(preprocessing=steps).fit(frame, y), frame)
+        assert model.coef_.shape == (4, len(model.get_feature_names_out()))
+
+    def test_a_saved_model_has_them(self, tmp_path: Path) -> None:
+        (X, _, people), y = table(), self.labels("first")
+        model = plain().fit(X[:FIRST], y[:FIRST], subjects=people[:FIRST])
+        model.add(X[FIRST:], y[FIRST:], subjects=people[FIRST:])
+        model.save(tmp_path / "model")
+        again = load(tmp_path / "model").forget(["p50"])
+        left = people != "p50"
+        check_near(again, plain().fit(X[left], y[left], subjects=people[left]))
+
+    def test_are_refused_where_others_are_declared(self) -> None:
+        (X, _, _), y = table(), self.labels("last")
+        model = plain(classes=[0, 1]).fit(X[:FIRST], y[:FIRST])
+        before = theta_of(model)
+        with pytest.raises(
+            InvalidInput, match=r"declared .classes=.*nothing was added"
+        ):
+            model.add(X[FIRST:], y[FIRST:])
+        assert theta_of(model) is before
 
 
 class TestRefusals:
@@ -272,8 +470,8 @@ class TestRefusals:
             ({"X": np.zeros((2, 3))}, "3 features"),
             ({"X": np.full((2, 4), np.nan)}, "NaN"),
             ({"X": np.zeros((0, 4)), "y": []}, "no rows"),
-            ({"y": [0, 2]}, "class that the model has"),
             ({"y": ["a", "b"]}, "class that the model has"),
+            ({"y": [0.5, 1.5]}, "class that the model has|continuous"),
             ({"y": None}, "labels"),
             ({"subjects": None}, "whose rows these are"),
             ({"subjects": ["p1"]}, "1 ids and X has 2 rows"),
@@ -320,18 +518,25 @@ class TestRefusals:
         assert theta_of(model) is before
         bring(model, slice(FIRST, N))
 
-    def test_a_dropped_class_does_not_come_back(self) -> None:
+    def test_a_dropped_class_comes_back(self) -> None:
         X, _, people = table()
         y = np.where(np.arange(N) < 2, "rare", np.where(X[:, 0] > 0, "a", "b"))
-        model = plain().fit(X[:FIRST], y[:FIRST], people[:FIRST]).forget(["p0"])
-        assert model.classes_.tolist() == ["a", "b"]
-        with pytest.raises(InvalidInput, match="class that the model has"):
+        for declared in (None, ["a", "b", "rare"]):
+            model = plain(classes=declared).fit(X[:FIRST], y[:FIRST], people[:FIRST])
+            model.forget(["p0"])
+            assert model.classes_.tolist() == (declared or ["a", "b"])
             model.add(X[:2], y[:2], subjects=people[:2])
-        declared = plain(classes=["a", "b", "rare"])
-        declared.fit(X[:FIRST], y[:FIRST], people[:FIRST]).forget(["p0"])
-        declared.add(X[:2], y[:2], subjects=people[:2])
-        labels = private_model(declared).labels
-        assert labels is not None and labels.n_rows[2] == 2
+            labels = private_model(model).labels
+            assert labels is not None and labels.n_rows[2] == 2
+            check_near(model, plain(classes=declared).fit(X[:FIRST], y[:FIRST]))
+
+    def test_a_new_class_without_rows(self) -> None:
+        X, _, people = table()
+        model = fitted("without rows")
+        before = theta_of(model)
+        with pytest.raises(InvalidInput, match="unless the model learnt its classes"):
+            model.add(X[:2], [0, 2], subjects=people[:2])
+        assert theta_of(model) is before
 
     def test_all_planned_releases(self) -> None:
         X, y, people = table()

@@ -74,6 +74,7 @@ QUICK = {
     "keep-the-columns": 1,
     "choose-any-subgradient": 2,
     "weigh-newcomers-alike": 1,
+    "number-classes-afresh": 1,
     "keep-the-moment": 1,
     "keep-the-longest-row": 1,
     "keep-the-sizes": 1,

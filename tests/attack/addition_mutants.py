@@ -60,6 +60,17 @@ def let_long_rows_in() -> None:
     put("private_model.model:PrivateModel", "_follow", checked)
 
 
+def number_classes_afresh() -> None:
+    """Code classes in their order when one comes, though rows keep their codes."""
+    real = import_module("expunge.private_model.labels").Labels.with_classes_of
+
+    def with_classes_of(self: Any, y: Any) -> Any:
+        grown = real(self, y)
+        return replace(grown, codes=np.arange(len(grown.classes)))
+
+    put("private_model.labels:Labels", "with_classes_of", with_classes_of)
+
+
 def keep_the_trace() -> None:
     """Let the rows that come add nothing to the largest eigenvalue."""
     _put_sizes(lambda before, after: replace(after, gram=before.gram))

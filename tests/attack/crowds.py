@@ -127,7 +127,7 @@ class Crowd:
         with self._watch(model) as said:
             owners = task.owners[mask].tolist()
             model.add(X, y, subjects=owners, sample_weight=self.weights(mask))
-        self._settle(said, [], coming)
+        self._settle(said, [], coming, grows=bool(model.keep_data))
         return said
 
     def _exchange(self, model: Any, leaving: list[str], coming: list[str]) -> Refusal:
@@ -147,9 +147,16 @@ class Crowd:
         self._settle(said, leaving, coming)
         return said
 
-    def _settle(self, said: Refusal, leaving: list[str], coming: list[str]) -> None:
-        """Note who is in the model after a request."""
-        if self.task.classes and not self.declared:
+    def _settle(
+        self,
+        said: Refusal,
+        leaving: list[str],
+        coming: list[str],
+        *,
+        grows: bool = False,
+    ) -> None:
+        """Note who is in the model after a request, by which its classes may grow."""
+        if self.task.classes and not self.declared and not grows:
             words, mask = labels_of(self.task), self.task.rows_of(coming)
             known = set(words[self.inside].tolist())
             if not set(words[mask].tolist()) <= known:

@@ -650,6 +650,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "keep-every-class": Mutant(keep_every_class, ("classes",)),
     "lose-no-class-without-rows": Mutant(lose_no_class_without_rows, ("classes",)),
     "let-long-rows-in": Mutant(additions.let_long_rows_in, ("classes",)),
+    "number-classes-afresh": Mutant(additions.number_classes_afresh, ("classes",)),
     "fit-one-class": Mutant(fit_one_class, ("classes",)),
     "strike-before-it-counts": Mutant(strike_before_it_counts, ("interrupts",)),
     "release-after-it-counts": Mutant(release_after_it_counts, ("interrupts",)),

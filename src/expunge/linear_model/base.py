@@ -90,6 +90,7 @@ from .rows import (
     blame_columns,
     check_rows,
     code_labels,
+    make_room,
     read_addition,
     read_request,
     read_table,
@@ -287,7 +288,9 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     ) -> Self:
         """Add rows to the fitted model and make a new release. All or nothing.
 
-        A class or a category that the model does not have is refused.
+        A class or a category that the model does not have comes with them: all rows
+        are then read again. It is refused where others are declared, and where the
+        model does not keep its rows.
 
         Parameters
         ----------
@@ -302,7 +305,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             private = finish_request(self)
             before = self._snapshot
             with bar:
-                added = read_addition(self, before, X, y, sample_weight=sample_weight)
+                grown = make_room(self, before, X, y)
+                added = read_addition(self, grown, X, y, sample_weight=sample_weight)
                 owners: list[str] | None = None
                 if not has_people(private):
                     if subjects is not None:
@@ -318,7 +322,10 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                     )
                 else:
                     owners = owners_of(subjects, len(added))
-                after = replace_places(private, NO_ROWS, added=added, owners=owners)
+                assert grown.private is not None
+                after = replace_places(
+                    grown.private, NO_ROWS, added=added, owners=owners
+                )
                 set_snapshot(self, before.release(after))
                 bar.count()
         return self

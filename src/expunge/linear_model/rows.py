@@ -13,9 +13,10 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import is_classifier
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
     _check_y,
@@ -39,6 +40,7 @@ from ..preprocessing.balance import Balanced
 from ..preprocessing.columns import (
     NOT_A_TIME,
     UNKNOWN,
+    Column,
     Recipe,
     as_frame,
     find_missing,
@@ -79,8 +81,9 @@ class UnseenCategory(InvalidInput):
     def __init__(self, column: str, rows: Sequence[int]) -> None:
         super().__init__(
             f"column {column!r} holds a category, or a missing value, that no row of "
-            "the model has; fit again with the new rows, or fit with all categories "
-            "declared: OneHotEncoder(categories=[...]); nothing was added"
+            "the model has, and it cannot be taken in here; fit again with the new "
+            "rows, or fit with all categories declared: OneHotEncoder(categories=[...])"
+            "; nothing was added"
         )
         self.column, self.rows = column, tuple(rows)
 
@@ -339,12 +342,8 @@ def read_request(
         # A person not known here is refused by digest, like any other row.
         columns = tuple(
             replace(column, unknown=UNKNOWN) if column.unknown is None else column
-            for column in learned.recipe.columns
+            for column in _find_sources(learned.recipe.columns, X, names)
         )
-        if names is not None and as_frame(X) is None:
-            # An array has the columns of the fit, in their order.
-            places = {name: place for place, name in enumerate(names.tolist())}
-            columns = tuple(replace(one, source=places[one.source]) for one in columns)
         raw = read_columns(columns, X)
         if labels is None:
             objective.loss.labels(coded)  # as many targets as at the fit
@@ -375,6 +374,49 @@ def read_request(
     # As the parameters were at the fit.
     factors = class_factors(y, public.parameters.get("class_weight"))
     return rows if factors is None else Rows(rows.X, rows.y, rows.weight * factors)
+
+
+def _find_sources(
+    columns: Sequence[Column], X: Any, names: NDArray[Any] | None
+) -> Sequence[Column]:
+    """Return columns with their places in a table, if it is an array without names."""
+    if names is None or as_frame(X) is not None:
+        return columns
+    # An array has the columns of the fit, in their order.
+    places = {name: place for place, name in enumerate(names.tolist())}
+    return [replace(one, source=places[one.source]) for one in columns]
+
+
+def make_room(estimator: Any, snapshot: Snapshot, X: Any, y: Any) -> Snapshot:
+    """Return the snapshot with places for new classes and categories of rows to add.
+
+    Where classes or categories are declared, or where the model does not keep its rows,
+    it has none: such rows are refused when they are read.
+    """
+    private, public = snapshot.private, snapshot.public
+    assert private is not None
+    if not isinstance(private.training_rows, TrainingRows) or y is None:
+        return snapshot
+    labels, encoding = private.labels, private.encoding
+    learned = encoding.learned
+    # Adopted with two classes, a softmax is a logistic regression, and would be
+    # one-vs-rest with three.
+    softmax = public.estimator == "SoftmaxRegression"
+    if labels is not None and not (softmax and private.objective.loss.outputs == 1):
+        grown = labels.with_classes_of(np.asarray(y))
+        if grown is not labels:
+            check_classification_targets(y)
+            terms, objective = private.terms, private.objective
+            objective = replace(objective, loss=grown.loss_like(objective.loss))
+            terms = replace(terms, objective=objective)
+            private = replace(private, labels=grown, terms=terms)
+    if isinstance(learned, Learned) and not isinstance(encoding.unweighted, Mapped):
+        X, _ = check_table(estimator, X, y, reset=False)
+        columns = _find_sources(learned.recipe.columns, X, public.feature_names)
+        wider = learned.with_categories_of(columns, X)
+        if wider is not learned:
+            private = replace(private, encoding=encoding.with_learned(wider))
+    return snapshot if private is snapshot.private else snapshot.keep(private)
 
 
 def read_addition(

@@ -235,6 +235,10 @@ class Balanced(Encoding):
         """The part of the inner encoding that learns from rows."""
         return self.inner.learned
 
+    def with_learned(self, learned: Encoding) -> Self:
+        """Return the same weights of classes after another inner encoding."""
+        return replace(self, inner=self.inner.with_learned(learned))
+
     @property
     def unweighted(self) -> Encoding:
         """The encoding without weights of classes."""

@@ -10,9 +10,11 @@ the answer does not fit the budget, or the features do not follow from those at 
 anchor.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
+
+import numpy as np
 
 from ..core.arrays import Vector
 from ..core.objective import Objective
@@ -23,7 +25,8 @@ from ..private_model.training_rows import RowChange
 from ..promise.scope import Scope
 from ..removal import State
 from ..removal.state import lift_state
-from .columns import Recipe
+from .columns import Column, Recipe, find_categories, sort_categories, take_column
+from .description import OneHot
 from .features import Features, FittedPreprocessing
 from .learning import (
     drop_categories,
@@ -126,19 +129,25 @@ class Learned(Encoding):
         """Return what a request of raw rows leads to."""
         del objective
         statistics, reference = self.statistics, self.reference
+        # A category without rows, undeclared, waits for the first that have it.
+        has_come = False
+        if change.n_added:
+            has_come = drop_categories(self.recipe, statistics) is not self.recipe
         if change.added is not None and len(change.added):
             statistics = statistics.including(change.added.dense())
         if change.removed is not None and len(change.removed):
             statistics = statistics.without(change.removed.dense())
         recipe = drop_categories(self.recipe, statistics)
-        if recipe is self.recipe:
+        if recipe is self.recipe and not has_come:
             features = learn_again(recipe, statistics, before=self.features)
         else:
             features = learn_features(recipe, statistics)
         after = replace(self, recipe=recipe, statistics=statistics, features=features)
         same = reference.plain and features.equals(reference.features)
-        follows = not reference.holds_departed(statistics) and (
-            change.added is None or reference.knows_gaps(change.added.dense())
+        follows = (
+            not has_come
+            and not reference.holds_departed(statistics)
+            and (change.added is None or reference.knows_gaps(change.added.dense()))
         )
         seen = replace_rows(change, reference.encode_rows) if follows else None
         return EncodedRequest(after, seen, after._lift, keeps_sums=same)
@@ -147,6 +156,52 @@ class Learned(Encoding):
     def learned(self) -> Self:
         """The whole of it."""
         return self
+
+    def with_learned(self, learned: Encoding) -> Encoding:
+        """Return the other."""
+        return learned
+
+    def with_categories_of(self, columns: Sequence[Column], X: Any) -> Self:
+        """Return it with a place for each new category among rows to be added.
+
+        Columns whose categories were declared stay as they are.
+
+        Parameters
+        ----------
+        columns
+            Those of the recipe, with their sources in this table.
+        X
+            The table.
+        """
+        counts, grown = dict(self.statistics.counts), list(self.recipe.columns)
+        for index, group in enumerate(self.recipe.groups):
+            column, name = grown[index], str(index)
+            if not isinstance(group.encode, OneHot) or group.encode.categories:
+                continue
+            values = take_column(X, columns[index].source)
+            found = set(find_categories(values, column.source)[0])
+            if column.filled is not None and None in found:
+                found = (found - {None}) | {column.filled}
+            new = found - set(column.categories)
+            if not new:
+                continue
+            code_of = dict(zip(column.categories, column.codes, strict=True))
+            categories = sort_categories(new | {*code_of}, column.source)
+            first = len(counts[name])
+            code_of |= {
+                key: first + place
+                for place, key in enumerate(key for key in categories if key in new)
+            }
+            codes = tuple(code_of[key] for key in categories)
+            grown[index] = replace(column, categories=categories, codes=codes)
+            counts[name] = np.pad(counts[name], (0, len(new)))
+        if all(new is old for new, old in zip(grown, self.recipe.columns, strict=True)):
+            return self
+        return replace(
+            self,
+            recipe=replace(self.recipe, columns=tuple(grown)),
+            statistics=replace(self.statistics, counts=counts),
+        )
 
     def _lift(self, sums: State) -> State | None:
         """Return the state of the present features, if they follow from the sums."""

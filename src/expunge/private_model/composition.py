@@ -147,6 +147,11 @@ class Encoding(Private, ABC):
         """The part of it that learns from rows, if there is one."""
         return None
 
+    def with_learned(self, learned: "Encoding") -> "Encoding":
+        """Return the encoding with another such part, which it has."""
+        del learned
+        return self
+
     @property
     def unweighted(self) -> "Encoding":
         """The same for rows that are tested: their weights are their own."""

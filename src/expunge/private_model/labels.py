@@ -11,8 +11,9 @@ learnt     a class without rows is dropped. The model is fitted to the remaining
            with fewer classes, as retraining would. Without the remaining rows, or with
            one class left, the request is refused.
 
-A row to be added must be of a class that the model has: a fit to the new rows would
-have another class, and another number of parameters.
+A row to be added may bring a class of its own where classes are learnt and the model
+has its rows: it is fitted to all of them again, with one class more. Elsewhere such a
+row is refused: a fit would have another number of parameters.
 
 Rows keep the codes that their labels had at the fit; ``recode`` translates them once
 classes have been dropped.
@@ -46,7 +47,8 @@ class ClassCoding:
     def __call__(self, y: Any) -> Vector:
         """Return the code of each label, or -1 and +1."""
         codes = self.codes[_positions(self.classes, y)].astype(np.float64)
-        return 2.0 * codes - 1.0 if self.signed else codes
+        # Of a class that came after a fit to two, the code as it is.
+        return np.where(codes > 0.0, codes, -1.0) if self.signed else codes
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -60,11 +62,12 @@ class Recoding:
     def __call__(self, y: Vector) -> Vector:
         """Return the labels, the same array if nothing changes."""
         n_classes = len(self.codes)
-        coded = self.signed == self.kept_signed and self.codes[-1] == n_classes - 1
-        if coded and (self.signed or np.max(y, initial=0.0) < n_classes):
+        coded = self.signed == self.kept_signed
+        coded = coded and np.array_equal(self.codes, np.arange(n_classes))
+        if coded and np.max(y, initial=0.0) < n_classes:
             return y
         codes = _codes(y)
-        lookup = np.zeros(max(int(codes.max(initial=0)), int(self.codes[-1])) + 1)
+        lookup = np.zeros(max(int(codes.max(initial=0)), int(self.codes.max())) + 1)
         lookup[self.codes] = np.arange(n_classes)
         positions = lookup[codes]
         return 2.0 * positions - 1.0 if self.signed else positions
@@ -114,10 +117,39 @@ class Labels(Private):
             self.positions(y)
         except InvalidInput as error:
             raise InvalidInput(
-                f"{error}; a row to add must be of a class that the model has: fit "
-                "again with the new class, or fit with all classes declared "
-                "(classes=...); nothing was added"
+                f"{error}; a row to add must be of a class that the model has, unless "
+                "the model learnt its classes and keeps its rows: fit again with the "
+                "new class, or fit with all classes declared (classes=...); nothing "
+                "was added"
             ) from None
+
+    def with_classes_of(self, y: NDArray[Any]) -> "Labels":
+        """Return the labels with a place for each new class among rows to be added.
+
+        Declared classes stay as they are, and so do classes that have no order with new
+        ones: numbers beside words.
+        """
+        if self.declared:
+            return self
+        try:
+            known = np.union1d(self.classes.astype(object), y.astype(object))
+        except TypeError:
+            return self
+        classes = known if self.classes.dtype == object else np.array(known.tolist())
+        old = np.isin(classes, self.classes)
+        if old.all():
+            return self
+        codes, n_rows, n_weighted = (np.zeros(len(classes), np.intp) for _ in range(3))
+        codes[old], n_rows[old] = self.codes, self.n_rows
+        n_weighted[old] = self.n_weighted
+        codes[~old] = self.codes.max() + 1 + np.arange(np.count_nonzero(~old))
+        return replace(
+            self,
+            classes=_narrow(classes),
+            codes=codes,
+            n_rows=n_rows,
+            n_weighted=n_weighted,
+        )
 
     def encode(self, y: Any) -> Vector:
         """Return labels as the codes that rows keep."""
@@ -204,7 +236,7 @@ class Labels(Private):
         """Return the labels with these rows counted in, or off."""
         if rows is None or not len(rows):
             return self
-        codes, size = _codes(rows.y), int(self.codes[-1]) + 1
+        codes, size = _codes(rows.y), int(self.codes.max()) + 1
         counts = np.bincount(codes, minlength=size)
         if sign > 0 and counts.sum() != counts[self.codes].sum():
             raise InvalidInput(
@@ -279,11 +311,12 @@ def recode_change(change: RowChange, labels: Labels | None, *, loss: Loss) -> Ro
     return replace(change, removed=removed, added=added)
 
 
-def has_fewer_classes(labels: Labels | None, before: Labels | None) -> bool:
-    """Whether there are fewer classes than before."""
+def has_other_classes(labels: Labels | None, before: Labels | None) -> bool:
+    """Whether a class has gone, or one has its first rows."""
     if labels is None or before is None:
         return False
-    return len(labels.classes) < len(before.classes)
+    came = not before.declared and not before.n_rows.all()
+    return came or len(labels.classes) < len(before.classes)
 
 
 def _check_declared(declared: Sequence[Any], y: Any) -> NDArray[Any]:

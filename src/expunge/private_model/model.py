@@ -69,7 +69,7 @@ from .answers import (
     retrain_answer,
 )
 from .composition import FIXED, UNCHANGED, Chooser, Encoding
-from .labels import Labels, has_fewer_classes, recode_change
+from .labels import Labels, has_other_classes, recode_change
 from .row_digests import RowDigests
 from .training_rows import (
     NO_ROWS,
@@ -280,7 +280,7 @@ class PrivateModel(Private):
         labels, objective, loss = self.labels, self.objective, None
         if labels is not None:
             labels = labels.after(change, objective, kept=self._has_rows(change))
-        if labels is not None and has_fewer_classes(labels, self.labels):
+        if labels is not None and has_other_classes(labels, self.labels):
             loss = labels.loss_like(objective.loss)
             objective = replace(objective, loss=loss)
         seen = recode_change(change, labels, loss=objective.loss)
