@@ -11,8 +11,9 @@ from sklearn import datasets
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.data import DataNotFound, adult
 from expunge import Budget, Huber
-from expunge.exceptions import CannotFit, NotCertifiable
+from expunge.exceptions import CannotFit, InvalidInput, NotCertifiable
 from expunge.linear_model import (
     LinearRegression,
     LogisticRegression,
@@ -201,9 +202,93 @@ def test_registries_name_a_change_at_the_first_fit_alone(tmp_path: Any) -> None:
         assert refused.value.change is None
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_adult_is_certified_by_default(loss: str) -> None:
+    try:
+        train, _ = adult()
+    except DataNotFound as error:
+        pytest.skip(str(error))
+    model = clone(LOSSES[loss]).set_params(budget=Budget())
+    y = train.y[:4000] > 0.0
+    target = y.astype(float) if isinstance(model, LinearRegression) else y
+    model.fit(train.X[:4000], target)
+    assert model.certificate_.status == "certified"
+
+
 @pytest.mark.parametrize(
     ("least", "step"),
     [(1.0, 1.0), (1.1, 2.0), (2.0, 2.0), (2.1, 5.0), (7e-9, 1e-8), (1e-4, 1e-4)],
 )
 def test_the_ladder(least: float, step: float) -> None:
     assert ladder(least) == step
+
+
+def test_without_matrices_the_noise_is_searched_for() -> None:
+    X, y = _data("wine", LogisticRegression())
+    X = StandardScaler().fit_transform(X)
+    model = LogisticRegression(mechanism="matrix-free")
+    with pytest.raises(NotCertifiable, match=r"Budget\(sigma=") as caught:
+        clone(model).set_params(budget=Budget(sigma=1e-11)).fit(X, y)
+    assert caught.value.change is not None
+    _follow(model, caught.value.change).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "mend"),
+    [
+        (LinearRegression(loss="huber"), {"penalize_intercept": True}),
+        (LogisticRegression(loss="squared_hinge"), {"penalize_intercept": True}),
+        (LogisticRegression(l1_ratio=1.0), {"ridge": 1e-3}),
+        (LogisticRegression(l1_ratio=1.0, C=1.0), {"mechanism": "auto"}),
+    ],
+    ids=["Huber", "hinge", "L1", "L1 by C"],
+)
+def test_what_no_matrix_free_answer_certifies_is_refused_before_any_pass(
+    model: Any, mend: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = _data("wine", model)
+    X = StandardScaler().fit_transform(X)
+    model = clone(model).set_params(mechanism="matrix-free", budget=Budget())
+    with monkeypatch.context() as patched:
+        patched.setattr("expunge.private_model.model.fit_answer", _never)
+        (name, value), *_ = mend.items()
+        with pytest.raises(InvalidInput, match=f"set {name}={value!r}"):
+            model.fit(X, y)
+    assert model.set_params(**mend).fit(X, y).certificate_.status == "certified"
+
+
+class TestBadInput:
+    """One sentence, and the estimator as it was; or an ordinary model."""
+
+    RNG = np.random.default_rng(0)
+    X = RNG.normal(size=(60, 3))
+    Y = X @ np.ones(3) + RNG.normal(size=60)
+
+    @pytest.mark.parametrize("loss", ["half_squared", "huber"])
+    def test_a_constant_target(self, loss: str) -> None:
+        model = LinearRegression(loss=loss, budget=Budget(sigma=1e-6))
+        model.fit(self.X, np.full(60, 3.0))
+        assert model.certificate_.status == "certified"
+        assert np.allclose(model.predict(self.X), 3.0, atol=1e-3)
+        y = np.append(np.full(59, 3.0), 9.0)  # constant once the last has left
+        model.fit(self.X, y).forget(rows=[59])
+        assert np.allclose(model.predict(self.X), 3.0, atol=1e-3)
+
+    @pytest.mark.parametrize("kind", [LogisticRegression, SoftmaxRegression])
+    def test_one_category(self, kind: Any) -> None:
+        model = kind(budget=Budget()).fit(self.X, self.Y > 0.0)
+        before = model.certificate_
+        with pytest.raises(InvalidInput, match="only one class") as caught:
+            model.fit(self.X, np.zeros(60))
+        assert "\n" not in str(caught.value)
+        assert model.certificate_ is before
+
+    @pytest.mark.parametrize("level", [0.0, 1.0, -7.5])
+    @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "counts"])
+    def test_a_column_of_one_level(self, loss: str, level: float) -> None:
+        X = np.column_stack([self.X, np.full(60, level)])
+        for preprocessing in (None, StandardScaler()):
+            model = clone(LOSSES[loss]).set_params(preprocessing=preprocessing)
+            y = self.Y if isinstance(model, LinearRegression) else self.Y > 0.0
+            model.set_params(budget=Budget()).fit(X, y).forget(rows=[3])
+            assert model.certificate_.status == "certified"

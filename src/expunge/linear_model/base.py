@@ -73,7 +73,12 @@ from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record
 from ..removal import Mechanism, Newton
-from ..removal.matrix_free import AUTO, require_matrices
+from ..removal.matrix_free import (
+    AUTO,
+    MatrixFree,
+    require_certifiable,
+    require_matrices,
+)
 from .long_tables import prepare_table
 from .parameters import (
     MECHANISMS,
@@ -529,6 +534,8 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         rows, owners = prepared.rows, prepared.owners
         keep_data = bool(self.keep_data)
         mechanism = choose_object("mechanism", self.mechanism, choices=MECHANISMS)
+        if self.budget is not None and isinstance(mechanism, MatrixFree):
+            require_certifiable(prepared.objective)
         if not keep_data:
             if mechanism is not None and mechanism.needs_rows:
                 raise InvalidInput(

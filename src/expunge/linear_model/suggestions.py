@@ -95,14 +95,9 @@ def find_change(
         if works(change):
             return change
     for name, values in _ladders(estimator):
-        changes = [Remedy(name, value) for value in values]
-        if not changes or not works(changes[-1]):
-            continue
-        low, high = -1, len(changes) - 1  # the last works
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if works(changes[middle]) else (middle, high)
-        return changes[high]
+        found = _least([Remedy(name, value) for value in values], fit)
+        if found is not None:
+            return found
     noise = _less_strict(budget, fit)
     return noise if noise is not None and works(noise) else None
 
@@ -147,18 +142,40 @@ def _less_strict(
     """Return which noise hides what rounding leaves; None if none does.
 
     Without matrices the solver stops where noise hides the rest, so that its radius
-    with other noise says nothing.
+    with other noise says nothing: then the ladder is searched.
     """
-    loose = fit(Remedy("sigma", LARGEST_SIGMA)) if budget.tau is None else None
     if budget.tau is not None:
         loose = fit(Remedy("tau", 0.999 * budget.radius_budget(1)))
-    if loose is None or not loose.terms.mechanism.keeps_matrices:
+        return None if loose is None else Remedy("tau", ladder(_radius(loose)))
+    sigma, size = budget.deviation, 1
+    loose = fit(Remedy("sigma", LARGEST_SIGMA))
+    if loose is None:
         return None
-    radius, size = loose.answer.radius.value, loose.answer.draft.theta.size
-    if budget.tau is not None:
-        return Remedy("tau", ladder(radius))
-    least = radius / budget.solver_error(size) * budget.deviation
-    return Remedy("sigma", ladder(max(least, budget.deviation)))
+    if loose.terms.mechanism.keeps_matrices:
+        size = loose.answer.draft.theta.size
+        least = _radius(loose) / budget.solver_error(size) * sigma
+        return Remedy("sigma", ladder(max(least, sigma)))
+    steps, most = [ladder(sigma * (1.0 + 1e-9))], max(SMALL_SIGMA, FEW_TIMES * sigma)
+    while steps[-1] < most:
+        steps.append(ladder(steps[-1] * (1.0 + 1e-9)))
+    return _least([Remedy("sigma", step) for step in steps], fit)
+
+
+def _radius(model: PrivateModel) -> float:
+    return model.answer.radius.value
+
+
+def _least(
+    changes: Sequence[Remedy], fit: Callable[[Remedy], PrivateModel | None]
+) -> Remedy | None:
+    """Return the first change that works, where all after it do; None if none does."""
+    if not changes or fit(changes[-1]) is None:
+        return None
+    low, high = -1, len(changes) - 1  # the last works
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fit(changes[middle]) is None else (low, middle)
+    return changes[high]
 
 
 def _ladders(estimator: Any) -> Iterator[tuple[str, Sequence[Any]]]:

@@ -257,10 +257,31 @@ def choose_mechanism(objective: Objective, rows: RowSource) -> Mechanism:
     long = n_rows >= LONG * block and not is_sparse
     small = block <= SMALL_BLOCK and size <= SMALL_STATE
     pays = small or (long and block <= LARGE_BLOCK and size <= LARGE_STATE)
-    # Without matrices the penalty must hold each coefficient, the loss an intercept.
-    held = not objective.n_free or isfinite(objective.loss.self_concordance)
-    certifiable = objective.quadratic > 0.0 and held
-    return Newton() if pays or not certifiable else MatrixFree()
+    return Newton() if pays or _mend(objective) else MatrixFree()
+
+
+def _mend(objective: Objective) -> str:
+    """Return what must change for answers without matrices to be certified.
+
+    Without them the penalty must hold each coefficient, the loss an intercept.
+    """
+    if not objective.quadratic > 0.0:
+        return "ridge=0.001" if objective.C is None else "mechanism='auto'"
+    if objective.n_free and not isfinite(objective.loss.self_concordance):
+        return "penalize_intercept=True"
+    return ""
+
+
+def require_certifiable(objective: Objective) -> None:
+    """Refuse, before any pass, what no answer without matrices can certify."""
+    mend = _mend(objective)
+    if mend:
+        raise InvalidInput(
+            f"mechanism='matrix-free' with the loss {type(objective.loss).__name__} "
+            f"and the penalty {type(objective.penalty).__name__}: without matrices "
+            "certificates need an L2 share of the penalty, and beside a free intercept "
+            f"a loss that is self-concordant; set {mend}"
+        )
 
 
 def require_matrices(objective: Objective, n_columns: int) -> None:
