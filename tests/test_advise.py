@@ -295,16 +295,16 @@ def test_looks_go_on_as_they_began() -> None:
     assert extrapolate_looks(30, looked, requests=1000) == 200
 
 
-@pytest.mark.parametrize("kind", ["logistic", "softmax"])
-def test_so_many_really_leave_before_the_first_look(kind: str) -> None:
-    """In each order: neither fewer than the advice says, nor more."""
+def test_so_many_really_leave_before_the_first_look() -> None:
+    """In two random orders and the worst: neither fewer than advised, nor more."""
+    kind = "logistic"
     advice, trials = _advise(kind, kept=False), _trials(kind)
     model = private_model(trials.fit(Budget(sigma=FEW[-1]), np.arange(N_ROWS)))
     orders = [*trials.orders, trials.find_worst_order(model)]
     for trial in advice.trials[1:]:  # the first one always looks, if it can
         assert trial.at_random is not None and trial.at_worst is not None
         counts = [*trial.at_random, trial.at_worst]
-        for order, count in list(zip(orders, counts, strict=True))[3::2]:
+        for order, count in list(zip(orders, counts, strict=True))[1::2]:
             done = _replay(kind, trial.sigma, order[: min(count + 1, REQUESTS)])
             assert done[:count] == [WITHOUT_LOOK] * count
             assert count == REQUESTS or done[count] != WITHOUT_LOOK
@@ -674,7 +674,7 @@ def test_models_of_any_kind_are_tried() -> None:
         (LogisticRegression(alpha=ALPHA, class_weight="balanced"), y),
         (LinearRegression(alpha=ALPHA), np.column_stack([frame["a"], frame["b"]])),
     ):
-        advice = advise(frame, target, model, requests=12)
+        advice = advise(frame, target, model, requests=5)
         guesses = [one.label_guess for one in advice.trials]
         assert guesses == sorted(guesses, reverse=True) and guesses[-1] > 0.5
         changes = [one.changed for one in advice.trials]
