@@ -472,9 +472,11 @@ def _accept_new(
         keys = read_tag_keys(context.paths)
         _require_same(there, wanted, keys=keys)
         new = [one for id_, one in sorted(wanted.items()) if id_ not in there]
-        subjects = list(dict.fromkeys(name for one in new for name in one.subjects))
+        possible = {
+            name: subject_tags(name, keys) for one in new for name in one.subjects
+        }
         # Strangers are not looked up: how long that takes depends on who is known.
-        tags = {} if strangers else find_tags(connection, subjects, keys=keys)
+        tags = {} if strangers else find_tags(connection, possible)
     if not strangers:
         _require_known(tags)
         for one in new:
@@ -490,7 +492,9 @@ def _accept_new(
     if not new and not sealed:
         return there
     delays = _count_earlier(wanted.values())
-    return there | _write_new(context, new, sealed=sealed, delays=delays)
+    return there | _write_new(
+        context, new, sealed=sealed, delays=delays, keys=keys, possible=possible
+    )
 
 
 def seal_new_rows(
@@ -513,11 +517,14 @@ def _write_new(
     *,
     sealed: Sequence[dict[str, Any]],
     delays: Mapping[str, int],
+    keys: Sequence[TagKey],
+    possible: Mapping[str, tuple[str, ...]],
 ) -> dict[str, RequestStatus]:
     """Write requests that are new, and sealed rows; return the status of the new.
 
     They name people by every tag that these may have: a fit may give them another one
-    between when they were looked up and when the request is on disk.
+    between when they were looked up and when the request is on disk. ``possible`` are
+    their tags under the ``keys`` that there were when they were looked up.
     """
     # The clock may have been set back since they were checked.
     last = max((one.row.submitted for one in new), default=FIRST_DAY)
@@ -548,7 +555,10 @@ def _write_new(
             table.c.accepted < time + CLOCK_DRIFT
         )
         time = max(time, int(connection.scalar(latest) or 0) + 1)
-        keys = read_tag_keys(context.paths)
+        newest = read_tag_keys(context.paths)
+        if newest != keys:
+            keys = newest
+            possible = {name: subject_tags(name, keys) for name in possible}
         for one in new:
             moment = time + delays[one.row.request]
             window = Window.at(moment, one.given.window)
@@ -560,7 +570,7 @@ def _write_new(
                 fingerprint=request_tag(one.content, keys[0]),
             )
             words = one.given.spellings or one.subjects
-            tags = {tag for name in one.subjects for tag in subject_tags(name, keys)}
+            tags = {tag for name in one.subjects for tag in possible[name]}
             near = {tag for word in words for tag in near_tags(word, keys)}
             accepted[row.request] = row
             lines.append(to_line(row, sorted(tags), near=sorted(near)))
@@ -589,10 +599,9 @@ def _count_earlier(requests: Iterable[_Sent]) -> dict[str, int]:
 
 
 def find_tags(
-    connection: Connection, subjects: Sequence[str], *, keys: Sequence[TagKey]
+    connection: Connection, possible: Mapping[str, Sequence[str]]
 ) -> dict[str, str | None]:
-    """Return the tag under which each person is known; None for strangers."""
-    possible = {subject: subject_tags(subject, keys) for subject in subjects}
+    """Return the tag under which each person is known, of these; None for strangers."""
     every = [tag for tags in possible.values() for tag in tags]
     there = people_table.models_by_tag(connection, every)
     return {
@@ -1037,7 +1046,8 @@ class RegistryRequests(RegistryPart):
         """
         ids = people(subjects)
         with self._context.store.read() as connection:
-            tags = find_tags(connection, ids, keys=read_tag_keys(self._context.paths))
+            keys = read_tag_keys(self._context.paths)
+            tags = find_tags(connection, {one: subject_tags(one, keys) for one in ids})
             there = [tag for tag in tags.values() if tag]
             models = people_table.models_by_tag(connection, there, in_use=not sealed)
         return {one: tuple(sorted(models.get(tags[one] or "", ()))) for one in ids}
