@@ -25,10 +25,11 @@ from benchmarks.scaling import Series, generate_dataset, series
 from benchmarks.stream import Stream, request_order
 from benchmarks.table import same_in_two_digits
 from benchmarks.timing import Measurement, collection_off, take_turns, time_call
-from benchmarks.wide import dense, flights, growth, text
+from benchmarks.wide import dense, embeddings, flights, growth, text
 from benchmarks.wide.data import (
     FLIGHT_WORDS,
     generate_dense,
+    generate_embeddings,
     generate_text,
     read_flights,
 )
@@ -293,6 +294,8 @@ def test_written_ledgers_stand_in_both_shapes() -> None:
 
 def test_wide_data_are_as_described() -> None:
     dense_rows, sparse_rows = generate_dense(QUICK.growing), generate_text(QUICK.text)
+    spectrum = np.linalg.eigvalsh(np.cov(generate_embeddings(QUICK.embeddings).X.T))
+    assert 4.0 < spectrum[-1] / spectrum[0] < 16.0  # eight columns, like 1/i
     X = sparse_rows.X
     for given, design in ((dense_rows, dense_rows.X), (sparse_rows, X.toarray())):
         np.testing.assert_allclose(np.linalg.norm(design, axis=1), 1.0)
@@ -316,6 +319,17 @@ def test_wide_dense_contests_measure_everything() -> None:
             assert all(np.isfinite(target.value) for target in section.targets)
             assert "NOT ALL" not in str(section)  # every release was certified
     assert softmax[0].targets[0].reached  # the gradient is no matter of speed
+
+
+def test_embeddings_are_looked_at_by_few_products() -> None:
+    *softmax, one_vs_rest = embeddings.run_embeddings(QUICK)
+    assert len(softmax) == 4
+    for section in softmax:
+        *_, products = section.targets
+        assert 1 <= products.value < 40  # of few rows each person is much
+    assert "retrained" not in str(softmax[0])
+    for section in (*softmax, one_vs_rest):
+        assert all(np.isfinite(target.value) for target in section.targets)
 
 
 def test_wide_text_contests_measure_everything() -> None:

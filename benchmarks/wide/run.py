@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..report import Section
-from . import dense, flights, growth, text
+from . import dense, embeddings, flights, growth, text
 from .settings import FULL, Sizes
 
 
@@ -13,6 +13,7 @@ def run(data_dir: Path | None = None, sizes: Sizes = FULL) -> Iterator[Section]:
     """Yield what wide models cost to fit and to forget from."""
     yield from dense.run_softmax(sizes)
     yield from dense.run_one_vs_rest(sizes)
+    yield from embeddings.run_embeddings(sizes)
     yield from dense.run_sentences(data_dir, sizes)
     yield from text.run_text(sizes)
     yield from flights.run_flights(data_dir, sizes)

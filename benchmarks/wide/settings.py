@@ -14,6 +14,7 @@ WEAK_ALPHA = 1e-5
 FLIGHTS_ALPHA = 1e-4
 # So little noise that a request makes passes at every size here.
 SMALL_SIGMA, GROWTH_ALPHA = 1e-2, 1e-4
+EMBEDDED_ALPHAS = (1e-3, 1e-4)
 L1_ALPHA, L1_RATIO, L1_RIDGE = 1e-4, 0.9, 1e-5
 
 
@@ -59,6 +60,8 @@ class Sizes:
         Rows of the sparse data, and classes of the dense, along which times grow.
     growing
         Dense data of which the classes grow.
+    embeddings
+        Data with a spectrum like that of embeddings.
     thinning
         Of real data, every how-manyth row is taken.
     """
@@ -72,6 +75,7 @@ class Sizes:
     heights: tuple[int, ...]
     classes: tuple[int, ...]
     growing: DenseShape
+    embeddings: DenseShape
     thinning: int = 1
 
 
@@ -89,6 +93,7 @@ FULL = Sizes(
     heights=(25_000, 50_000, 100_000, 200_000),
     classes=(5, 10, 20, 40, 80),
     growing=DenseShape(10_000, 10, 256),
+    embeddings=DenseShape(50_000, 20, 384),
 )
 QUICK = Sizes(
     softmax=(DenseShape(300, 3, 8),),
@@ -100,6 +105,7 @@ QUICK = Sizes(
     heights=(200, 400),
     classes=(3, 5),
     growing=DenseShape(200, 3, 6),
+    embeddings=DenseShape(600, 3, 8),
     thinning=20,
 )
 
