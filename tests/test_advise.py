@@ -624,6 +624,9 @@ def test_the_sentences_hold_the_figures() -> None:
         assert sentence in flat
     assert shown.isascii()
     assert "deviations of y" in _advise("linear").sentences[1]
+    exact = "tell a single leaver's target by themselves"
+    assert exact in " ".join(_advise("linear").assumed)
+    assert exact not in " ".join(kept.assumed)
 
 
 def test_the_card_of_a_notebook_holds_the_same() -> None:

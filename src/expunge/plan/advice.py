@@ -179,6 +179,11 @@ class Advice:
             "that were measured to move the model most together. No search finds the "
             "worst of all.",
         )
+        exact = (
+            "It is about coefficients alone. Where sigma is a share of the targets' "
+            "deviation, that deviation is public, exact, and without noise: two of "
+            "them tell a single leaver's target by themselves.",
+        )
         return (
             "The data you will fit are like these, and about as many.",
             f"Each request removes one {self.owner}, drawn at random{sampled}. People "
@@ -188,6 +193,7 @@ class Advice:
             "Whoever guesses a label knows both releases, the leaver's features, the "
             "model's curvature and all other rows; two labels are as likely as each "
             "other. The figure is a mean over leavers: some are guessed more often.",
+            *(exact * (self.metric == "R2")),
             "These are public or older data; keep the figures private if the data are. "
             "If you fit the model to these very rows, say so with "
             'declare_tuned("advise"): no certificate covers a budget that was chosen '
