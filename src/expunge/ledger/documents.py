@@ -127,7 +127,7 @@ def model_name(name: object) -> str:
 
 def _plain(value: object) -> object:
     """Return what msgspec does not write as what it does."""
-    if isinstance(value, Mapping):
+    if type(value) is MappingProxyType or isinstance(value, Mapping):
         return {
             name: Raw(item.to_json().encode()) if isinstance(item, Document) else item
             for name, item in value.items()
@@ -137,6 +137,8 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
+# Most fields. To ask an abstract class of each takes as long as reading a document.
+_NO_MAPPINGS = frozenset({str, int, bool, float, tuple, list, type(None)})
 _encode = Encoder(order="sorted", enc_hook=_plain).encode
 
 
@@ -148,7 +150,7 @@ class Checked(StructMeta):
         def __call__(self, **stated: Any) -> Any:
             """Return the document with these fields, or raise InvalidInput."""
             for name, value in stated.items():
-                if isinstance(value, Mapping):
+                if type(value) not in _NO_MAPPINGS and isinstance(value, Mapping):
                     stated[name] = MappingProxyType(value)
             try:
                 data = _encode(_defaults(self) | stated)
