@@ -41,6 +41,7 @@ CASES = {
     "wide": 12,
     "pipelines-mean": 10,
     "pipelines-sum": 10,
+    "splits": 40,
     "tuned": 4,
     "registry": 2,
     "classes": 12,

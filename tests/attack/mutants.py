@@ -26,6 +26,7 @@ from . import engine_mutants as engines
 from . import look_mutants as looks
 from . import preprocessing_mutants as preprocessing
 from . import registry_mutants as registries
+from . import split_mutants as splits
 from . import wide_mutants as wide
 from .judge import Tally
 from .replacing import put, put_everywhere
@@ -597,6 +598,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "look-at-other-rows": Mutant(looks.look_at_other_rows, LOOKS),
     "keep-a-stale-gradient": Mutant(looks.keep_a_stale_gradient, LOOKS),
     "overlook-the-way": Mutant(looks.overlook_the_way, ("core", "lifted")),
+    "shift-a-level": Mutant(splits.shift_a_level, ("splits",)),
+    "leave-the-mean-in": Mutant(splits.leave_the_mean_in, ("splits",)),
+    "count-no-rows": Mutant(splits.count_no_rows, ("splits",)),
     "keep-the-scaler": Mutant(preprocessing.keep_the_scaler, PIPELINES),
     "forget-the-shift": Mutant(preprocessing.forget_the_shift, PIPELINES),
     "forget-the-gaps": Mutant(preprocessing.forget_the_gaps, PIPELINES),

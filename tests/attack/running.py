@@ -30,6 +30,7 @@ KINDS: Mapping[str, str] = {
     "wide": "wide",
     "pipelines-mean": "pipelines:attack_mean",
     "pipelines-sum": "pipelines:attack_sum",
+    "splits": "splits",
     "tuned": "tuned",
     "registry": "registries",
     "classes": "classes",
