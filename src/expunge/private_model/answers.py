@@ -10,7 +10,7 @@ from retraining. These functions lead from one answer to the next:
     change_rows      the mechanism's own answer to rows that leave or come
     improve_answer   look at it on the remaining rows, then polish, a step and a look at
                      a time, then retrain, until it is accepted
-    anchor_here      the same answer, with all sums rebuilt from the remaining rows
+    anchor_here      an answer that was looked at, with all sums rebuilt from the rows
     anchor_answer    the same after one more step
 
 An answer is accepted (``Answer.fits``) if its radius is within what the budget leaves
@@ -410,7 +410,8 @@ def solve_wide(
 def improve_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> Answer:
     """Return an answer that fits the budget: looked at, polished, or retrained.
 
-    The state stays at its anchor, unless the model is retrained.
+    The state stays at its anchor, unless the model is retrained, or the old sums are
+    too far off to tell that a fit would be answered too.
     """
     rows = require_rows(answer.state, remaining)
     if answer.draft.measured is not None:  # on these rows already
@@ -424,8 +425,8 @@ def improve_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> 
             draft = measure_gradient(state, draft, remaining=rows)
             assert draft.measured is not None
             judged = _judge(terms, state, draft=draft, rows=rows)
+            done = f"polished {n_steps} times" if n_steps else MEASURED
             if judged.fits(terms.budget):
-                done = f"polished {n_steps} times" if n_steps else MEASURED
                 return replace(
                     judged,
                     state=_after_look(terms, answer.state, draft=draft),
@@ -433,12 +434,13 @@ def improve_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> 
                     n_steps=max(1, n_steps),
                     n_looks=n_steps + 1,
                 )
+            if judged.radius.value <= terms.radius_allowed(state):
+                anchored = anchor_here(terms, rows, draft=draft, decision=done)
+                if anchored.fits(terms.budget):
+                    return anchored
+                break
             left = norm(draft.measured)
-            if (
-                state.sums.hessian is None
-                or judged.radius.value <= terms.radius_allowed(state)  # a fit may fail
-                or left > SLOWEST * before
-            ):
+            if state.sums.hessian is None or left > SLOWEST * before:
                 break
             step, before = step or hessian_step(state), left
             minimum = step(draft.theta, draft.measured - draft.subgradient)
@@ -452,14 +454,6 @@ def _after_look(terms: FitTerms, state: State, *, draft: Draft) -> State:
     if terms.looks:
         return terms.mechanism.after_look(state, draft)
     return state.replace(last=draft.theta)
-
-
-def anchor_here(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> Answer:
-    """Return the answer with sums rebuilt at it from the rows that it was read from."""
-    objective = terms.objective_for(remaining)
-    whole = summarise(objective, remaining, theta=answer.draft.theta)
-    with remaining.algebra():
-        return replace(answer, state=terms.mechanism.init(whole), n_looks=0)
 
 
 def anchor_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> Answer:
@@ -480,17 +474,26 @@ def anchor_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> A
 def _answer_at(
     terms: FitTerms, rows: RowSource, *, solution: Solution, decision: str
 ) -> Answer:
-    """Return the answer anchored at a solution on these rows, nothing removed yet."""
-    objective = terms.objective_for(rows)
-    whole = summarise(objective, rows, theta=solution.theta)
+    """Return the answer anchored at a solution on these rows."""
     draft = draft_of(solution, rows)
+    answer = anchor_here(terms, rows, draft=draft, decision=decision)
+    return replace(answer, n_steps=solution.n_steps)
+
+
+def anchor_here(
+    terms: FitTerms, rows: RowSource, *, draft: Draft, decision: str
+) -> Answer:
+    """Return the answer anchored at a draft measured on these rows, with new sums."""
+    whole = summarise(terms.objective_for(rows), rows, theta=draft.theta)
+    # What else a draft tells is about another anchor.
+    draft = Draft(draft.theta, draft.subgradient, draft.measured)
     plain = replace(
         whole, sums=whole.sums.replace(curvature=None, intercept_columns=None)
     )
     judged = _judge(terms, plain, draft=draft, rows=rows, smallest=True)
     with rows.algebra():
         state = terms.mechanism.init(whole)
-    return replace(judged, state=state, decisions=(decision,), n_steps=solution.n_steps)
+    return replace(judged, state=state, decisions=(decision,))
 
 
 def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:

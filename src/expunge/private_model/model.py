@@ -374,9 +374,11 @@ class PrivateModel(Private):
                 return self._anchor(encoding, answer, rows=rows())
             n_looks += answer.n_looks
             if n_looks >= terms.looks_per_anchor:
+                (done,), seen = answer.decisions, encoded()
                 with suppress(*REFUSALS):
-                    answer = anchor_here(terms, answer, remaining=encoded())
-                    return self._anchor(encoding, answer, rows=rows())
+                    moved = anchor_here(terms, seen, draft=answer.draft, decision=done)
+                    if moved.fits(self.budget):
+                        return self._anchor(encoding, moved, rows=rows())
         answer = replace(answer, n_looks=n_looks)
         if not keeps_sums:
             last, features = answer.draft.theta, answer.state.features
