@@ -374,9 +374,9 @@ class PrivateModel(Private):
                 return self._anchor(encoding, answer, rows=rows())
             n_looks += answer.n_looks
             if n_looks >= terms.looks_per_anchor:
-                (done,), seen = answer.decisions, encoded()
+                (done,), left = answer.decisions, encoded()
                 with suppress(*REFUSALS):
-                    moved = anchor_here(terms, seen, draft=answer.draft, decision=done)
+                    moved = anchor_here(terms, left, draft=answer.draft, decision=done)
                     if moved.fits(self.budget):
                         return self._anchor(encoding, moved, rows=rows())
         answer = replace(answer, n_looks=n_looks)

@@ -50,6 +50,9 @@ NO_NUMBERS: Vector = np.empty(0)
 WIDENINGS = 3  # of the way on which rows may cross a kink
 
 
+HOPELESS = 4.0  # times what is enough
+
+
 @stored
 @dataclass(frozen=True, slots=True, repr=False)
 class Radius(Private):
@@ -93,6 +96,11 @@ class Radii(Private):
                 best = Radius(value, kind)
             if best.value <= enough:
                 break
+            # After a look beside a free intercept no other kind is so much smaller, and
+            # a step costs less than the others.
+            hopeless = inf > best.value > HOPELESS * enough > 0.0
+            if hopeless and bound == self.residual_local and self.modulus == 0.0:
+                break
         return best
 
     def _kinds(self) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
@@ -104,12 +112,10 @@ class Radii(Private):
             yield "residual-local", self.intercept
         if looked:
             yield "residual-local", partial(local, quick=True)
+            yield "residual-local", local
         if sums.moment is not None:
             yield "measured", self.measured
             yield "measured-local", partial(self.measured_local, quick=True)
-        if looked:
-            yield "residual-local", local
-        if sums.moment is not None:
             yield "measured-local", self.measured_local
             if not isfinite(self.rate) and self.modulus == 0.0:
                 yield "residual-local", partial(self.near, seen=True, quick=True)
