@@ -25,6 +25,13 @@ from sklearn.preprocessing import (
 )
 
 from expunge import LinearRegression
+from expunge.core.exact_sums import (
+    BLOCK,
+    MOST_KEYS,
+    UNIT,
+    ColumnSums,
+    exact_sums,
+)
 from expunge.core.rows import Rows
 from expunge.exceptions import CannotRemove, InvalidInput, UnknownRows
 from expunge.linear_model.base import private_model, public_model
@@ -34,13 +41,6 @@ from expunge.preprocessing.description import (
     Group,
     Preprocessing,
     Standardise,
-)
-from expunge.preprocessing.exact_sums import (
-    BLOCK,
-    MOST_KEYS,
-    UNIT,
-    ColumnSums,
-    exact_sums,
 )
 from expunge.preprocessing.features import Features, FittedPreprocessing
 from expunge.preprocessing.learning import (

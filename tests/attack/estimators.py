@@ -2,7 +2,8 @@
 """Estimators for random problems, and checks of their releases."""
 
 from dataclasses import dataclass, replace
-from math import inf
+from fractions import Fraction
+from math import inf, isqrt
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,34 @@ def check_release(
     )
 
 
+def unit_of(model: Any, aim: Aim, sample: Sample) -> tuple[Array, Array]:
+    """Return mean and deviation of the targets, as a budget counts; or zero and one."""
+    free = aim.loss.name == "squared" and not aim.l1_ratio and aim.groups is None
+    if model.budget is None or not free:
+        return np.zeros(1), np.ones(1)
+    columns = sample.y.reshape(len(sample.y), -1).T
+    pairs = [_exact_unit(y, sample.weight) for y in columns]
+    mean, deviation = np.array(pairs).T
+    return mean, deviation
+
+
+def _exact_unit(targets: Array, weights: Array) -> tuple[float, float]:
+    """Return mean and deviation of one target by fractions, each rounded once."""
+    weight, y = (
+        [Fraction(*one.as_integer_ratio()) for one in part.tolist()]
+        for part in (weights, targets)
+    )
+    pairs = list(zip(weight, y, strict=True))
+    total, zero = sum(weight, Fraction()), Fraction()
+    mean = sum((w * y for w, y in pairs), zero) / total
+    square = sum((w * (y - mean) ** 2 for w, y in pairs), zero) / total
+    if not square:
+        return float(mean), 1.0
+    bits = max(0, 300 + square.denominator.bit_length() - square.numerator.bit_length())
+    root = isqrt((square.numerator << 2 * bits) // square.denominator)
+    return float(mean), float(Fraction(root, 1 << bits))
+
+
 def check_against_fit(
     checker: Checker,
     model: Any,
@@ -121,14 +150,16 @@ def check_against_fit(
     theta, record = draft_of(model), model.record_
     truth = minimise(aim, sample, first_weight, theta)
     checker.note_decisions(record.decisions)
-    radius = inf if record.radius is None else record.radius
+    unit = float(unit_of(model, aim, sample)[1].min())
+    radius = inf if record.radius is None else unit * record.radius
     checker.check_radius(radius, theta, truth, what)
     if model.budget is None:
         checker.check_radius(
             radius, public_parameters(model, aim), truth, f"{what}public"
         )
     elif model.certificate_.status == "certified":
-        room = model.budget.radius_budget(theta.size)
+        budget = model.budget.at_fit(rows_kept=bool(getattr(model, "keep_data", 1)))
+        room = unit * budget.radius_budget(theta.size)
         checker.check_radius(room, theta, truth, f"{what}certified")
 
 

@@ -552,6 +552,36 @@ def repeat_seeded_noise() -> None:
     put("promise.noise:SeededNoise", "at", lambda self, number: self)
 
 
+def keep_the_first_units() -> None:
+    """Count noise in deviations of the targets as they were at the fit."""
+    put(UNITS, "after", lambda self, change: self)
+
+
+def forget_the_mean_target() -> None:
+    """Publish an intercept without the mean that was taken off before the noise."""
+    real = import_module("expunge.private_model.target_units").TargetUnits.restore
+
+    def restore(self: Any, theta: Any, *, intercept: bool) -> Any:
+        return real(self, theta, intercept=False)
+
+    put(UNITS, "restore", restore)
+
+
+def count_radii_as_given() -> None:
+    """Compare radii in the unit of the targets with a budget in their deviations."""
+    put(UNITS, "unit", property(lambda self: 1.0))
+
+
+def weigh_all_targets_alike() -> None:
+    """Take mean and deviation of the targets without the weights of rows."""
+    real = import_module("expunge.private_model.target_units").sum_targets
+
+    def sum_targets(rows: Any) -> Any:
+        return real(replace(rows, weight=np.ones(len(rows.weight))))
+
+    put("private_model.target_units", "sum_targets", sum_targets)
+
+
 CORE = ("core",)
 PARITY = ("parity",)
 LOOKS = ("looks",)
@@ -559,6 +589,8 @@ PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 WIDE = ("wide",)
 DEVICE = ("device",)
+TARGETS = ("targets",)
+UNITS = "private_model.target_units:TargetUnits"
 LABELS = "private_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
 
@@ -601,6 +633,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "shift-a-level": Mutant(splits.shift_a_level, ("splits",)),
     "leave-the-mean-in": Mutant(splits.leave_the_mean_in, ("splits",)),
     "count-no-rows": Mutant(splits.count_no_rows, ("splits",)),
+    "keep-the-first-units": Mutant(keep_the_first_units, TARGETS),
+    "forget-the-mean-target": Mutant(forget_the_mean_target, TARGETS),
+    "count-radii-as-given": Mutant(count_radii_as_given, TARGETS),
+    "weigh-all-targets-alike": Mutant(weigh_all_targets_alike, TARGETS),
     "keep-the-scaler": Mutant(preprocessing.keep_the_scaler, PIPELINES),
     "forget-the-shift": Mutant(preprocessing.forget_the_shift, PIPELINES),
     "forget-the-gaps": Mutant(preprocessing.forget_the_gaps, PIPELINES),

@@ -16,6 +16,7 @@ import numpy as np
 
 from expunge import Budget, MatrixFree
 from expunge.private_model.model import PrivateModel
+from expunge.private_model.target_units import TargetUnits, has_free_units
 from expunge.private_model.training_rows import RowChange
 from expunge.promise.noise import make_noise
 
@@ -42,8 +43,17 @@ def attack(rng: Generator, checker: Checker) -> None:
         rows = objective.rows(task.sample.X, task.sample.y, task.sample.weight)
         first = rows.take(inside)
         free = PrivateModel.fit(objective, first, mechanism=mechanism)
-        budget = _budget(rng, free.answer.radius.value)
-        model = PrivateModel.fit(objective, first, mechanism=mechanism, budget=budget)
+        scaled, unit = chance(rng, 0.5) and has_free_units(objective), 1.0
+        if scaled:
+            unit = TargetUnits.of(first).unit
+        budget = _budget(rng, free.answer.radius.value / unit)
+        model = PrivateModel.fit(
+            objective,
+            first,
+            mechanism=mechanism,
+            budget=budget,
+            targets=first if scaled else None,
+        )
     if refusal:
         return
     weight, keeps = first.total_weight, chance(rng, 0.8)
@@ -63,7 +73,10 @@ def attack(rng: Generator, checker: Checker) -> None:
         )
 
         after = objective.after(left.total_weight / weight)
-        refit = partial(PrivateModel.fit, mechanism=mechanism, budget=budget)
+        targets = left if scaled else None
+        refit = partial(
+            PrivateModel.fit, mechanism=mechanism, budget=budget, targets=targets
+        )
         fresh = _outcome(checker, partial(refit, after, left))
         if keeps or mechanism.needs_rows:
             request = partial(model.change, change, remaining=left)
@@ -78,7 +91,7 @@ def attack(rng: Generator, checker: Checker) -> None:
         if not isinstance(ours, PrivateModel):
             return
         checker.note_decisions(ours.answer.decisions)
-        tau = budget.solver_error(ours.answer.draft.theta.size)
+        tau = ours.answer.unit * budget.solver_error(ours.answer.draft.theta.size)
         if mechanism is MECHANISMS["retrain"]:
             checker.check(ours.answer.radius.value <= tau, "retrained, beyond tau")
         model = ours

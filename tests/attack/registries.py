@@ -24,6 +24,7 @@ from .estimators import (
     labels_of,
     public_parameters,
     retraining_problem,
+    unit_of,
 )
 from .judge import Checker
 from .losses import Array, Loss
@@ -216,7 +217,8 @@ class Site:
             return
         theta = draft_in(registry, name)
         truth = minimise(aim, rest, first_weight, theta)
-        radius = inf if record.radius is None else record.radius
+        unit = float(unit_of(entry, aim, rest)[1].min())
+        radius = inf if record.radius is None else unit * record.radius
         checker.note_decisions(record.decisions)
         checker.check_radius(radius, theta, truth, "registry")
         claims = release.certificate_.status
@@ -229,5 +231,5 @@ class Site:
                 radius, public_parameters(release, aim), truth, "registry, public"
             )
         elif claims == "certified":
-            room = entry.budget.radius_budget(theta.size)
+            room = unit * entry.budget.radius_budget(theta.size)
             checker.check_radius(room, theta, truth, "registry, certified")

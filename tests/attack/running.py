@@ -25,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "parity": "parity",
     "looks": "looks",
     "streams": "streams",
+    "targets": "targets",
     "adopted": "adopted",
     "lifted": "lifted",
     "wide": "wide",

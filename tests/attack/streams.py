@@ -2,6 +2,7 @@
 """Attack the estimators: people leave and come; save and load in between."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,28 @@ def attack(rng: Generator, checker: Checker) -> None:
     task = draws.task(rng)
     maker = RequestMaker(pick(rng, "person", "content", "position", p=[0.5, 0.4, 0.1]))
     keep = maker.way != "content" or chance(rng, 0.5)
-    model = estimator(rng, task, keep_data=keep)
-    if not keep and model.mechanism.needs_rows:
+    stream(rng, checker, task, estimator(rng, task, keep_data=keep), maker)
+
+
+def stream(
+    rng: Generator,
+    checker: Checker,
+    task: Task,
+    model: Any,
+    maker: RequestMaker,
+    also: Callable[[Checker, Any, Task, Any], None] = lambda *given: None,
+) -> None:
+    """Fit this estimator, let people leave and come, and check every release.
+
+    ``also`` checks what else must hold of a release: it is told who is in the model.
+    """
+    if not model.keep_data and model.mechanism.needs_rows:
         model.set_params(mechanism="newton")
     crowd = Crowd(rng, checker, task, maker)
     if not crowd.fit(model, draw_design(rng, task)):
         return
     crowd.check(model, "fit ")
+    also(checker, model, task, crowd.inside)
     for _ in range(REQUESTS):
         leaving, coming = crowd.draw()
         if not crowd.possible(leaving, coming):
@@ -39,6 +55,7 @@ def attack(rng: Generator, checker: Checker) -> None:
             model = reload_model(model)
         if not crowd.ask(model, leaving, coming) and not crowd.behind:
             crowd.check(model)
+            also(checker, model, task, crowd.inside)
 
 
 def draw_design(rng: Generator, task: Task) -> Any:

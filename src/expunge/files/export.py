@@ -192,6 +192,8 @@ def _make_metadata(public: PublicModel) -> dict[str, str]:
     }
     if public.weighted:
         words["weighted"] = "true"
+    if public.target_deviation is not None:
+        words["target_deviation"] = dumps(list(public.target_deviation))
     if public.declared:
         words["declared"] = dumps(list(public.declared))
     if public.classes is not None:
@@ -241,6 +243,7 @@ def _read_public(
         kind = np.dtype(words["classes_type"])
         classes = np.array(json.loads(words["classes"]), dtype=kind)
     theta = _stack(coef, tensors["intercept"], certificate=certificate)
+    units = json.loads(words.get("target_deviation", "null"))
     n_features, preprocessing = coef.shape[-1], None
     if "preprocessing" in words:
         n_features = int(words["n_features"])
@@ -259,6 +262,7 @@ def _read_public(
         weighted="weighted" in words,
         declared=tuple(json.loads(words.get("declared", "[]"))),
         preprocessing=preprocessing,
+        target_deviation=None if units is None else tuple(units),
     )
 
 

@@ -2,13 +2,14 @@
 """Estimators that scikit-learn users know, and that can forget people."""
 
 from .estimators import LinearRegression, LogisticRegression, SoftmaxRegression
-from .parameters import NoPromiseWarning
+from .parameters import LoudNoiseWarning, NoPromiseWarning
 from .tuned import Curve, TunedClassifier, TunedRegressor
 
 __all__ = [
     "Curve",
     "LinearRegression",
     "LogisticRegression",
+    "LoudNoiseWarning",
     "NoPromiseWarning",
     "SoftmaxRegression",
     "TunedClassifier",

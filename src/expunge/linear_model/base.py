@@ -19,6 +19,7 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from inspect import isabstract
+from math import sqrt
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -65,6 +66,7 @@ from ..private_model.snapshot import (
     replace_places,
 )
 from ..private_model.subjects import is_row_name, list_of_ids, owners_of, positions_of
+from ..private_model.target_units import TargetUnits
 from ..private_model.training_rows import NO_ROWS, KeptRows
 from ..promise.budget import Budget
 from ..promise.card import ShowsPromise
@@ -88,6 +90,7 @@ from .parameters import (
     name_unknown,
     penalty_of,
     require_parameters,
+    warn_of_loud_noise,
     warn_without_budget,
 )
 from .rows import (
@@ -560,6 +563,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 mechanism=mechanism,
                 budget=self.budget,
                 rows_kept=scope.rows_kept,
+                targets=prepared.targets,
                 start=start,
             )
             bar.count()
@@ -579,6 +583,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         stated = replace(
             encoding.state_in(scope),
             rows_in_files=prepared.table is not None,
+            targets_scaled=model.terms.units is not None,
         )
         model = model.with_scope(stated)
         name = model.scope.mechanism
@@ -825,6 +830,7 @@ def fit_prepared(
                 told = type(error)(f"{said}; {change} works")
                 told.change = change
         raise told from None
+    _require_quiet(private, prepared)
     private, release, record = private.with_noise().release()
     # Seeds stay private, and progress is for the one who fits.
     left_out = {"random_state": None, "verbose": False}
@@ -846,3 +852,22 @@ def fit_prepared(
         **private.public_parts,
     )
     return Snapshot(public, private, record)
+
+
+def _require_quiet(private: PrivateModel, prepared: Prepared) -> None:
+    """Warn if noise in the unit of the targets is larger than what they tell.
+
+    At a fit alone, when nobody has left.
+    """
+    terms, targets = private.terms, prepared.targets
+    if terms.budget is None or terms.units is not None or targets is None:
+        return
+    if not private.objective.loss.has_identity_link:
+        return
+    sizes = private.answer.state.magnitude
+    typical = sqrt(sizes.square_norm / sizes.weight)
+    warn_of_loud_noise(
+        private.objective,
+        noise=terms.budget.deviation * typical,
+        deviation=float(TargetUnits.of(targets).deviation.min()),
+    )

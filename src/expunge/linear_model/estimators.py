@@ -186,7 +186,9 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
             compute_predictor(self, X),
             _fitted_loss(self, REGRESSION_LOSSES).mean,
         )
-        spread = sqrt(2.0) * sigma * noise_lengths(self, X)
+        units = self._public.target_deviation
+        share = np.ones(eta.shape[1]) if units is None else np.array(units)
+        spread = sqrt(2.0) * sigma * np.outer(noise_lengths(self, X), share)
         expected, variance = prediction_moments(eta, spread, mean=mean)
         typical = sqrt(float(np.mean((expected - mean(eta)) ** 2 + variance)))
         return (

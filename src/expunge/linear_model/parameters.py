@@ -25,10 +25,12 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from ..core.losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
+from ..core.objective import Objective
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS
 from ..core.values import LARGEST, SMALLEST, require_magnitude
 from ..exceptions import ExpungeError, InvalidInput
+from ..private_model.target_units import has_free_units
 from ..promise.budget import Budget
 from ..removal import Jackknife, MatrixFree, Mechanism, Newton, Retrain
 
@@ -393,6 +395,42 @@ def warn_without_budget() -> None:
         "reveal (shown once)",
         NoPromiseWarning,
         stacklevel=3,
+    )
+
+
+class LoudNoiseWarning(UserWarning):
+    """A model was fitted to targets that vary less than the noise."""
+
+
+def warn_of_loud_noise(objective: Objective, *, noise: float, deviation: float) -> None:
+    """Warn that noise drowns what a regression predicts.
+
+    For losses and penalties that fix the unit of the targets; where they are free,
+    noise follows their deviation.
+
+    Parameters
+    ----------
+    objective
+        What was fitted.
+    noise
+        Standard deviation of what the noise adds to the prediction of a typical row.
+    deviation
+        That of the targets.
+    """
+    if not noise > deviation:
+        return
+    loss, penalty = type(objective.loss).__name__, type(objective.penalty).__name__
+    named = f"the {penalty} penalty" if loss == "HalfSquared" else f"the {loss} loss"
+    if has_free_units(objective):
+        named = "one of the candidates"
+    warnings.warn(
+        f"the noise is larger than the signal: what {named} does depends on the unit "
+        "of the targets, so sigma is in that unit too, and adds more to a prediction "
+        "than the targets vary; give targets in a unit in which their standard "
+        "deviation is about 1 (and parameters of the loss or alpha with them), or a "
+        "smaller sigma",
+        LoudNoiseWarning,
+        stacklevel=5,
     )
 
 

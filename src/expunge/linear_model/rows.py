@@ -136,6 +136,11 @@ class Prepared(Private):
     placed: RowSource | None = None
 
     @property
+    def targets(self) -> RowSource | None:
+        """The rows, if their labels are targets of a regression."""
+        return self.rows if self.labels is None else None
+
+    @property
     def is_raw(self) -> bool:
         """Whether the rows are something else than what the model sees."""
         return self.encoding.raw or self.recipe is not None

@@ -162,7 +162,7 @@ def _less_strict(
 
 
 def _radius(model: PrivateModel) -> float:
-    return model.answer.radius.value
+    return model.answer.stated_radius
 
 
 def _least(

@@ -21,6 +21,7 @@ from ..core.values import Private
 from ..display.progress import ProgressBar
 from ..engines import require_jobs
 from ..private_model.model import PrivateModel
+from ..private_model.target_units import has_free_units
 from ..promise.budget import Budget
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
@@ -174,6 +175,8 @@ class TunedEstimator(Forgetful):
             chooser = FoldChooser.of(
                 rule, Split(kept.rows, bounds), encoding=encoding, runner=runner
             )
+        # Candidates whose budgets count differently would be told apart by their noise.
+        free = all(map(has_free_units, rule.objectives))
         model = PrivateModel.fit(
             chooser.objective,
             kept.rows,
@@ -181,9 +184,12 @@ class TunedEstimator(Forgetful):
             mechanism=mechanism,
             budget=self.budget,
             rows_kept=scope.rows_kept,
+            targets=prepared.targets if free else None,
             start=start if encoding.changes else chooser.start,
         )
-        model = model.with_scope(encoding.state_in(scope))
+        stated = encoding.state_in(scope)
+        stated = replace(stated, targets_scaled=model.terms.units is not None)
+        model = model.with_scope(stated)
         return replace(
             model,
             chooser=chooser,

@@ -22,6 +22,7 @@ again after 1, 2, 4, 8 ... have left. No search finds the worst order of all.
 No noise is drawn for any figure, so the same data get the same figures, but for times.
 """
 
+import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -54,12 +55,14 @@ from ..linear_model.base import (
     set_snapshot,
 )
 from ..linear_model.estimators import compute_predictor, noise_lengths
+from ..linear_model.parameters import LoudNoiseWarning
 from ..preprocessing.columns import take_rows
 from ..private_model.composition import FIXED
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
 from ..private_model.snapshot import forget_owners
 from ..private_model.subjects import owners_of
+from ..private_model.target_units import has_free_units
 from ..private_model.training_rows import KeptRows, TrainingRows, require_in_memory
 from ..promise.budget import Budget, guess_of
 from ..promise.decisions import class_chances, prediction_moments, share_changed
@@ -299,7 +302,9 @@ class Trials:
         # Not its own ``fit``, which looks for what works in place of what does not, and
         # warns of what is scored here without noise, and thrown away.
         prepared = prepare_fit(model, X, y, subjects=owners, sample_weight=None)
-        set_snapshot(model, fit_prepared(model, prepared))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LoudNoiseWarning)
+            set_snapshot(model, fit_prepared(model, prepared))
         return model
 
     def fit_least(self, budgets: Sequence[Budget]) -> tuple[PrivateModel, int]:
@@ -356,8 +361,15 @@ class Trials:
             return partial(judge_classes, known.T.astype(float))
         targets = y.astype(float).reshape(len(y), -1)
         deviation = np.std(self.y.astype(float).reshape(len(self.y), -1), axis=0)
-        mean = private_model(model).objective.loss.mean
-        return partial(judge_predictions, targets, mean=mean, deviation=deviation)
+        objective = private_model(model).objective
+        free = has_free_units(objective)  # then sigma is a share of the deviation
+        return partial(
+            judge_predictions,
+            targets,
+            mean=objective.loss.mean,
+            deviation=deviation,
+            unit=deviation if free else np.ones_like(deviation),
+        )
 
     def find_label_steps(self, model: PrivateModel) -> Vector:
         """Return how far apart answers are that differ by a leaver's label alone.
@@ -367,7 +379,7 @@ class Trials:
         passes over the rows, these do not ask for the label: then the answer's step is
         taken for as much longer as the slope of the loss is.
         """
-        kept = require_in_memory(_rows_of(model))
+        kept, units = require_in_memory(_rows_of(model)), model.terms.units
         deviation = np.std(kept.rows.y, axis=0)
         # Under the objective as it was chosen; without a budget nobody looks for more.
         wide = not model.terms.mechanism.keeps_matrices
@@ -399,6 +411,8 @@ class Trials:
                     )
                 else:
                     step -= model.forget(other).answer.draft.theta - theta
+                if units is not None:
+                    step = units.scale(step, intercept=False)
                 steps.append(norm(step))
         return np.array(steps)
 
@@ -499,13 +513,15 @@ def judge_predictions(
     spread: Vector,
     mean: Callable[[Vector], Vector],
     deviation: Vector,
+    unit: Vector,
 ) -> Scored:
     """Return the expected R2 of releases, and the typical change of a prediction.
 
     That is its root mean square, in deviations of the target. ``mean`` makes
-    predictions of predictors.
+    predictions of predictors; sigma is in the ``unit`` of each.
     """
-    moments = [prediction_moments(eta, spread, mean=mean) for eta in etas]
+    each = np.outer(spread, unit)
+    moments = [prediction_moments(eta, each, mean=mean) for eta in etas]
     total = np.sum((targets - targets.mean(axis=0)) ** 2, axis=0)
     scores = [
         float(np.mean(1.0 - np.sum((targets - m) ** 2 + v, axis=0) / total))

@@ -24,6 +24,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.arrays import Index, Vector
+from ..core.exact_sums import STRANGERS, UNIT, exact_sums
 from ..core.losses import Loss
 from ..core.objective import Objective
 from ..core.rows import Rows, RowSource, in_memory
@@ -35,7 +36,6 @@ from ..private_model.training_rows import RowChange
 from ..promise.scope import Scope
 from ..removal import State
 from ..removal.sums import Sums, sum_rows
-from .exact_sums import STRANGERS, UNIT, exact_sums
 from .learned import replace_rows, without_gaps
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Vector
+from ..core.exact_sums import UNIT, find_deviation, find_mean, to_units
 from ..core.rows import RowSource
 from ..exceptions import InvalidInput
 from .columns import UNKNOWN, Column, Recipe
@@ -26,7 +27,6 @@ from .description import (
     Scale,
     Standardise,
 )
-from .exact_sums import UNIT, find_deviation, find_mean, to_units
 from .features import GAP, Feature, Features
 from .statistics import Statistics, count_rows
 

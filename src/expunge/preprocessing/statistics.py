@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Index, Matrix, Vector
+from ..core.exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums
 from ..core.values import Private, stored
 from ..exceptions import CannotRemove, UnknownRows
 from .columns import Recipe
 from .description import Group, OneHot, learns_extremes
-from .exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums
 
 Counts = NDArray[np.int64]
 

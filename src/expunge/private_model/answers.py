@@ -27,7 +27,7 @@ anchor moves after so many looks, once the answer is found.
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, nextafter
 
 from ..core.arrays import Vector, norm
 from ..core.linalg import threads_for
@@ -64,6 +64,7 @@ from ..removal.matrix_free import (
 )
 from ..removal.newton import hessian_step
 from ..removal.state import draft_of, make_draft, require_rows, summarise
+from .target_units import TargetUnits
 from .training_rows import RowChange
 
 POLISHING_STEPS = 3
@@ -98,6 +99,9 @@ class FitTerms(Private):
     looks
         Whether every request looks at the rows, needed or not: where noise is small,
         so that the time of an answer does not tell who needed a look.
+    units
+        Of the targets of the rows as they are now, in which the budget is counted;
+        None where it is counted in the units of the parameters.
     """
 
     objective: Objective
@@ -106,6 +110,12 @@ class FitTerms(Private):
     fit_weight: float
     smallest_radii: bool = False
     looks: bool = False
+    units: TargetUnits | None = None
+
+    @property
+    def unit(self) -> float:
+        """What one of the budget's lengths is in parameters."""
+        return 1.0 if self.units is None else self.units.unit
 
     @property
     def looks_per_anchor(self) -> int:
@@ -121,7 +131,13 @@ class FitTerms(Private):
         """Return which radius is small enough; zero if none is."""
         if self.budget is None or self.smallest_radii:
             return 0.0
-        return self.budget.removal_budget(state.anchor.size)
+        return self.unit * self.budget.removal_budget(state.anchor.size)
+
+    def solver_error(self, n_parameters: int) -> float:
+        """Return tau, in the units of the parameters; infinite without a budget."""
+        if self.budget is None:
+            return inf
+        return self.unit * self.budget.solver_error(n_parameters)
 
     def objective_for(self, rows: RowSource) -> Objective:
         """Return what a fit to these remaining rows minimises: the removal's target.
@@ -150,6 +166,8 @@ class Answer(Private):
         fit from nothing.
     n_looks
         Looks at the rows since the anchor.
+    unit
+        What one of the budget's lengths is in parameters.
     """
 
     state: State
@@ -159,6 +177,13 @@ class Answer(Private):
     n_steps: int = 1
     as_a_fit: bool = False
     n_looks: int = 0
+    unit: float = 1.0
+
+    @property
+    def stated_radius(self) -> float:
+        """The radius as the budget counts it, rounded up."""
+        value = self.radius.value
+        return value if self.unit == 1.0 else nextafter(value / self.unit, inf)
 
     def fits(self, budget: Budget | None) -> bool:
         """Whether radius + tau is within the budget, and a fit would be answered too.
@@ -167,7 +192,7 @@ class Answer(Private):
         """
         if budget is None:
             return True
-        allowed = budget.removal_budget(self.draft.theta.size)
+        allowed = self.unit * budget.removal_budget(self.draft.theta.size)
         return self.as_a_fit and self.radius.value <= allowed
 
 
@@ -226,12 +251,12 @@ def _fit_fully(
     if start is not None:
         with suppress(*REFUSALS, NotCertifiable):
             warm = _solve(terms, rows, start=start, decision=decision)
-            if _require_within_tau(warm, terms.budget).as_a_fit:
+            if _require_within_tau(warm, terms).as_a_fit:
                 return warm
     if isinstance(rows, Rows) and rows.absent is not None:
         rows = rows.gather()  # sums round as those of a fit do, to the last bit
     cold = _solve(terms, rows, start=None, decision=decision)
-    return replace(_require_within_tau(cold, terms.budget), as_a_fit=True)
+    return replace(_require_within_tau(cold, terms), as_a_fit=True)
 
 
 def _solve(
@@ -263,7 +288,7 @@ def _solve(
         with suppress(*REFUSALS, NotCertifiable):
             answer = _answer_at(terms, rows, solution=solution, decision=decision)
             if terms.budget is not None:
-                return _require_within_tau(answer, terms.budget)
+                return _require_within_tau(answer, terms)
         raise
     return _answer_at(terms, rows, solution=solution, decision=decision)
 
@@ -360,15 +385,21 @@ def _judge(
     budget, row_norm = terms.budget, terms.row_norm
     enough = 0.0 if smallest else terms.radius_allowed(state)
     radii = Radii(state, draft, row_norm, rows)
-    radius = radii.best(enough)
+    units, theta = terms.units, draft.theta
+    scaling = 0.0 if units is None else units.rounding(theta)
+    radius = radii.best(max(enough - scaling, 0.0))
+    radius = replace(radius, value=radius.value + scaling)
     as_a_fit = budget is None
     if budget is not None:
-        size = draft.theta.size
-        tau, allowed = budget.solver_error(size), budget.removal_budget(size)
+        tau = terms.solver_error(theta.size)
+        allowed = terms.unit * budget.removal_budget(theta.size)
         if radius.value <= allowed:  # of no use otherwise
-            enough = min(tau, allowed)
-            as_a_fit = radii.of_a_fit(radius.value + tau, enough=enough) <= enough
-    return Answer(state, draft, radius, ("accepted",), as_a_fit=as_a_fit)
+            within = radius.value + tau
+            scaling = 0.0 if units is None else units.rounding(theta, within=within)
+            enough = min(tau, allowed) - scaling
+            as_a_fit = radii.of_a_fit(within, enough=enough) <= enough
+    decisions = ("accepted",)
+    return Answer(state, draft, radius, decisions, as_a_fit=as_a_fit, unit=terms.unit)
 
 
 def solve_wide(
@@ -380,7 +411,7 @@ def solve_wide(
     tau = inf
     if budget is not None:  # a fit beyond what removals may be is of no use either
         size = at.theta.size
-        tau = min(budget.solver_error(size), budget.removal_budget(size))
+        tau = terms.unit * min(budget.solver_error(size), budget.removal_budget(size))
     goal, short_cut, sums, n_steps = SMALLEST_GRADIENT, None, None, 0
     before, bound, patience = inf, inf, WIDE_PATIENCE
     while True:
@@ -496,11 +527,12 @@ def anchor_here(
     return replace(judged, state=state, decisions=(decision,))
 
 
-def _require_within_tau(answer: Answer, budget: Budget | None) -> Answer:
+def _require_within_tau(answer: Answer, terms: FitTerms) -> Answer:
     """Return the answer of a full fit; raise NotCertifiable if it is beyond tau."""
-    if budget is not None:
-        tau = budget.solver_error(answer.draft.theta.size)
-        if not answer.radius.value <= tau:
+    if terms.budget is not None:
+        size = answer.draft.theta.size
+        if not answer.radius.value <= terms.solver_error(size):
+            tau = terms.budget.solver_error(size)
             objective = answer.state.objective
             held = "penalise the intercept, " if objective.n_free else ""
             # What does not follow from the contract would be a function of who left.

@@ -71,6 +71,7 @@ from .answers import (
 from .composition import FIXED, UNCHANGED, Chooser, Encoding
 from .labels import Labels, has_other_classes, recode_change
 from .row_digests import RowDigests
+from .target_units import TargetUnits, has_free_units
 from .training_rows import (
     NO_ROWS,
     KeptRows,
@@ -152,6 +153,7 @@ class PrivateModel(Private):
         mechanism: Mechanism | None = None,
         budget: Budget | None = None,
         rows_kept: bool = False,
+        targets: RowSource | None = None,
         start: Vector | None = None,
     ) -> "PrivateModel":
         """Fit the objective to the rows, by the mechanism given or the rule's own.
@@ -169,6 +171,9 @@ class PrivateModel(Private):
             How requests are answered, and what is promised.
         rows_kept
             Whether the remaining rows will be at hand at every request.
+        targets
+            The rows, if the budget is to be counted in deviations of their targets
+            where the objective allows it (``target_units``).
         start
             Where the solver starts; used if it has as many parameters as are needed.
         """
@@ -178,8 +183,17 @@ class PrivateModel(Private):
         mechanism = mechanism or choose_mechanism(objective, encoded)
         budget = budget and budget.at_fit(rows_kept=rows_kept)
         looks = rows_kept and budget is not None and budget.always_looks
-        weight = encoded.total_weight
-        terms = FitTerms(objective, mechanism, budget, weight, looks=looks)
+        units = None
+        if budget is not None and targets is not None and has_free_units(objective):
+            units = TargetUnits.of(targets)
+        terms = FitTerms(
+            objective,
+            mechanism,
+            budget,
+            encoded.total_weight,
+            looks=looks,
+            units=units,
+        )
         size = encoded.n_columns * objective.loss.outputs
         start = start if start is not None and start.size == size else None
         answer = fit_answer(terms, encoded, start=start)
@@ -285,6 +299,8 @@ class PrivateModel(Private):
             objective = replace(objective, loss=loss)
         seen = recode_change(change, labels, loss=objective.loss)
         terms = self.terms
+        if terms.units is not None:
+            terms = replace(terms, units=terms.units.after(change))
         if loss is not None:
             terms = replace(terms, objective=objective)
         counted = count_request(self, change)
@@ -300,7 +316,7 @@ class PrivateModel(Private):
             # Solved fully, and certified like a first fit.
             assert rows is not None
             if chosen is not None:
-                terms = replace(terms, objective=chosen)
+                terms = replace(after.terms, objective=chosen)
                 after = replace_fields(after, terms=terms)
             encoding = self.encoding.fit_again(rows(), after.objective)
             after = after._solve(encoding, rows())
@@ -448,7 +464,7 @@ class PrivateModel(Private):
         source = None if noise is None else noise.source
         account = self.accountant.compose(release_event(budget, source))
         record = Record(
-            radius=self.answer.radius.value,
+            radius=self.answer.stated_radius,
             radius_kind=self.answer.radius.kind,
             decisions=self.answer.decisions,
             n_samples=self.n_samples,
@@ -466,7 +482,12 @@ class PrivateModel(Private):
             commitment=record.commitment(),
         )
         if budget is not None and noise is not None:
+            units, intercept = self.terms.units, self.objective.intercept
+            if units is not None:
+                theta = units.scale(theta, intercept=intercept)
             theta = round_to_grid(theta, budget.grid) + noise.draw(theta.size)
+            if units is not None:
+                theta = units.restore(theta, intercept=intercept)
         made = (Release(theta.copy(), certificate), record)
         after = replace_fields(
             self, accountant=account, certified=account, scope=scope, released=made
@@ -535,7 +556,11 @@ class PrivateModel(Private):
     @property
     def public_parts(self) -> dict[str, Any]:
         """What the public model shows of this one, besides the release."""
+        units = self.terms.units
         return {
+            "target_deviation": None
+            if units is None
+            else tuple(units.deviation.tolist()),
             "classes": None if self.labels is None else self.labels.classes,
             "declared": self.scope.declared,
             "preprocessing": self.encoding.public,

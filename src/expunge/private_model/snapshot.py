@@ -74,6 +74,9 @@ class PublicModel:
         Searches that made choices by looking at the data.
     preprocessing
         How rows are encoded before the model sees them; None if they are not.
+    target_deviation
+        The standard deviation of each target, of which the certificate's sigma is a
+        share; None where sigma is in the units of the parameters.
     """
 
     release: Release
@@ -87,6 +90,7 @@ class PublicModel:
     weighted: bool = False
     declared: tuple[str, ...] = ()
     preprocessing: PublicEncoding | None = None
+    target_deviation: tuple[float, ...] | None = None
 
     @property
     def coefficients(self) -> tuple[Matrix, Vector]:
@@ -112,9 +116,11 @@ class PublicModel:
             n_classes = len(self.classes)
             # Two classes have one set of coefficients, or one each in a softmax.
             expected = {n_classes, 1} if n_classes == 2 else {n_classes}
-        names = self.feature_names
+        names, units = self.feature_names, self.target_deviation
         if not (
             self.n_features > 0
+            and (units is None or len(units) == outputs)
+            and all(one > 0.0 for one in units or ())
             and width == columns
             and outputs in expected
             and intercept.shape == (outputs,)

@@ -223,7 +223,8 @@ class Budget:
         the other, plus delta. Epsilon is zero or positive, delta strictly between 0
         and 1; smaller is stricter.
     sigma
-        Standard deviation of the noise on each parameter, the same in both worlds.
+        Standard deviation of the noise on each parameter, the same in both worlds; for
+        targets of a regression by squared errors with L2, in units of their deviation.
         ``None`` is fixed at the fit: 1e-3 where the rows are kept, and 0.1 where they
         are not, for good.
     tau

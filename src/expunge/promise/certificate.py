@@ -37,6 +37,7 @@ from .scope import (
     CHOSEN,
     NOT_COVERED,
     SEEDED,
+    TARGETS_SCALED,
     UNPROTECTED,
     VOIDS,
     WITHOUT_BUDGET,
@@ -237,6 +238,11 @@ class Certificate(Document):
             f"(epsilon {self.epsilon:g}, delta {self.delta:g})."
         )
 
+    @property
+    def _unit(self) -> str:
+        scaled = TARGETS_SCALED in self.assumptions
+        return " deviations of the targets" if scaled else ""
+
     def make_card(self, title: str = "Certificate") -> Card:
         """Return the card, under a title of your own."""
         loss, penalty = self.objective["loss"], self.objective["penalty"]
@@ -249,7 +255,8 @@ class Certificate(Document):
             f"{self.n_parameters} parameters; removal by {self.mechanism}",
             "noise": ""
             if self.sigma is None
-            else f"sigma {self.sigma:g} on each parameter, from a {self.noise_source} "
+            else f"sigma {self.sigma:g}{self._unit} on each parameter, from a "
+            f"{self.noise_source} "
             "source",
         }
         return Card(

@@ -63,14 +63,16 @@ def share_changed(before: Matrix, after: Matrix) -> float:
 
 
 def prediction_moments(
-    eta: Matrix, spread: Vector, *, mean: Callable[[Vector], Vector]
+    eta: Matrix, spread: Matrix, *, mean: Callable[[Vector], Vector]
 ) -> tuple[Matrix, Matrix]:
     """Return mean and variance of each prediction of a regression, (n, k).
 
     Parameters
     ----------
-    eta, spread
-        As of ``class_chances``.
+    eta
+        The predictors without noise, (n, k).
+    spread
+        Deviation of the noise on each of them, (n, k).
     mean
         Makes predictions of predictors, one by one.
     """
@@ -79,7 +81,7 @@ def prediction_moments(
     first, second = np.zeros_like(eta), np.zeros_like(eta)
     for node, weight in zip(nodes, weights / weights.sum(), strict=True):
         # From the prediction without noise on: squares of what is large would cancel.
-        moved = mean(eta + node * spread[:, None]) - centre
+        moved = mean(eta + node * spread) - centre
         first += weight * moved
         second += weight * moved**2
     return centre + first, np.maximum(second - first**2, 0.0)

@@ -86,6 +86,16 @@ COLUMNS_GUESSED = (
     "which columns the model sees, and as numbers or as categories: that was guessed "
     "from all rows at the fit, and removals do not undo it"
 )
+# And one whose noise is counted in deviations of the targets these.
+TARGETS_SCALED = (
+    "sigma, tau and the radius budget are shares of the standard deviation of each "
+    "target, which after every request is, to the last bit, that of the rows that are "
+    "then in the model"
+)
+TARGETS_EXACT = (
+    "what the mean and the standard deviation of the targets from before a request "
+    "reveal beside those from after it: they are exact and carry no noise"
+)
 # What the circumstances of a model add.
 ROWS_NOT_KEPT = (
     "a refusal because the remaining rows are needed and not kept: it is itself visible"
@@ -159,6 +169,8 @@ class Scope:
         public name of these files, if they have one.
     preprocessed
         Whether preprocessing is fitted, and forgets, with the model.
+    targets_scaled
+        Whether noise is counted in standard deviations of the targets.
     encoder
         Name and parameters of the map that encodes rows; empty without one.
     columns_guessed
@@ -186,6 +198,7 @@ class Scope:
     has_people: bool = True
     source: str = ""
     encoder: str = ""
+    targets_scaled: bool = False
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -194,6 +207,7 @@ class Scope:
             *((CLASS_WEIGHT,) if self.classes_weighted else ()),
             *((PREPROCESSED,) if self.preprocessed else ()),
             *((ENCODED + self.encoder,) if self.encoder else ()),
+            *((TARGETS_SCALED,) if self.targets_scaled else ()),
         )
 
     def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
@@ -206,6 +220,7 @@ class Scope:
             CLASS_REFUSED: may_refuse_classes(self.classes, description),
             OTHER_RELEASES: self.counted_apart,
             NO_NOISE: self.preprocessed,
+            TARGETS_EXACT: self.targets_scaled,
             **dict.fromkeys(REGISTRY, self.in_registry),
             NO_PEOPLE: self.in_registry and not self.has_people,
         }

@@ -316,6 +316,8 @@ def read_case(context: Context, name: str) -> "Case":
         kept = require_passes(loaded)
         rows = in_memory(loaded.private.encode(kept)).gather()
     terms, first = loaded.private.terms, np.array([0], dtype=np.intp)
+    if terms.units is not None:  # in which the budget is counted
+        rows = terms.units.scale_targets(rows)
     return Case(terms.objective_for(rows), rows, first, terms.mechanism)
 
 

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ..core.arrays import Design, Index, Vector
-from ..core.values import Private, stored
 from ..exceptions import CannotRemove, UnknownRows
+from .arrays import Design, Index, Vector
+from .values import Private, stored
 
 MANTISSA_BITS = 53
 LOWEST_EXPONENT = -1073  # of the smallest double, as frexp gives it
