@@ -3,15 +3,18 @@
 
 import warnings
 from math import inf, isfinite
+from typing import Any
 
 import numpy as np
 import pytest
 
+from expunge import Budget, HalfSquared, LinearRegression, LogisticRegression
 from tests.apart import apart
 from tests.attack import nuclear
 from tests.attack.__main__ import main
 from tests.attack.arithmetic import mean_and_deviation
 from tests.attack.engines import NEEDS, available
+from tests.attack.estimators import unit_of
 from tests.attack.judge import Checker, Tally
 from tests.attack.losses import Loss
 from tests.attack.mutants import MUTANTS, caught, stale
@@ -70,6 +73,7 @@ QUICK = {
     "keep-the-first-units": 1,
     "forget-the-mean-target": 1,
     "count-radii-as-given": 1,
+    "leave-the-unit-unsaid": 1,
     "forget-the-gaps": 3,
     "leave-the-offset-out": 1,
     "add-up-the-row-growth": 1,
@@ -205,6 +209,23 @@ class TestJudge:
             "misshapen",
         ]
         assert (tally.checks, tally.undecided) == (3, 1)
+
+    @pytest.mark.parametrize(
+        ("model", "scaled"),
+        [
+            (LinearRegression(budget=Budget()), True),
+            (LinearRegression(l1_ratio=1.0, alpha=0.1, budget=Budget()), False),
+            (LogisticRegression(loss=HalfSquared(), budget=Budget()), False),
+        ],
+    )
+    def test_counts_in_the_unit_that_a_certificate_says(
+        self, model: Any, scaled: bool
+    ) -> None:
+        rng = np.random.default_rng(1)
+        X, y = rng.standard_normal((400, 2)), np.where(np.arange(400) < 40, 1.0, -1.0)
+        fitted = model.fit(X, y, np.arange(400))
+        _, deviation = unit_of(fitted, Sample(X, y, np.ones(400)))
+        assert deviation == pytest.approx(0.6 if scaled else 1.0)
 
     def test_tells_refusals_from_faults(self) -> None:
         tally = Tally()

@@ -10,13 +10,14 @@ import numpy as np
 
 from expunge import Budget, LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.exceptions import CannotRemove, CapacityExceeded
+from expunge.promise.scope import TARGETS_SCALED
 
 from .core import MECHANISMS, penalty_of
 from .draws import Generator, Task, chance, pick
 from .judge import Checker, Refusal
 from .losses import Array, Loss
 from .oracle import LONG, Aim, Sample, minimise
-from .peek import draft_of
+from .peek import draft_of, units_of
 
 WORDS = np.array(["ash", "birch", "cedar", "elm"])
 
@@ -107,10 +108,13 @@ def check_release(
     )
 
 
-def unit_of(model: Any, aim: Aim, sample: Sample) -> tuple[Array, Array]:
-    """Return mean and deviation of the targets, as a budget counts; or zero and one."""
-    free = aim.loss.name == "squared" and not aim.l1_ratio and aim.groups is None
-    if model.budget is None or not free:
+def unit_of(release: Any, sample: Sample) -> tuple[Array, Array]:
+    """Return mean and deviation of the targets if the certificate counts in them.
+
+    Else, as for classes coded as -1 and 1, zero and one: a claim is judged in the unit
+    in which it says it is made.
+    """
+    if TARGETS_SCALED not in release.certificate_.assumptions:
         return np.zeros(1), np.ones(1)
     columns = sample.y.reshape(len(sample.y), -1).T
     pairs = [_exact_unit(y, sample.weight) for y in columns]
@@ -150,7 +154,10 @@ def check_against_fit(
     theta, record = draft_of(model), model.record_
     truth = minimise(aim, sample, first_weight, theta)
     checker.note_decisions(record.decisions)
-    unit = float(unit_of(model, aim, sample)[1].min())
+    said = TARGETS_SCALED in model.certificate_.assumptions
+    does = units_of(model) is not None
+    checker.check(said == does, f"{what}counted in another unit than it says")
+    unit = float(unit_of(model, sample)[1].min())
     radius = inf if record.radius is None else unit * record.radius
     checker.check_radius(radius, theta, truth, what)
     if model.budget is None:

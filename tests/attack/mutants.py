@@ -572,6 +572,17 @@ def count_radii_as_given() -> None:
     put(UNITS, "unit", property(lambda self: 1.0))
 
 
+def leave_the_unit_unsaid() -> None:
+    """Count in deviations of the targets, and do not say so in the certificate."""
+    scope = import_module("expunge.promise.scope")
+    real = scope.Scope.assumptions.fget
+
+    def assumptions(self: Any) -> tuple[str, ...]:
+        return tuple(said for said in real(self) if said != scope.TARGETS_SCALED)
+
+    put("promise.scope:Scope", "assumptions", property(assumptions))
+
+
 def weigh_all_targets_alike() -> None:
     """Take mean and deviation of the targets without the weights of rows."""
     real = import_module("expunge.private_model.target_units").sum_targets
@@ -636,6 +647,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "keep-the-first-units": Mutant(keep_the_first_units, TARGETS),
     "forget-the-mean-target": Mutant(forget_the_mean_target, TARGETS),
     "count-radii-as-given": Mutant(count_radii_as_given, TARGETS),
+    "leave-the-unit-unsaid": Mutant(leave_the_unit_unsaid, TARGETS),
     "weigh-all-targets-alike": Mutant(weigh_all_targets_alike, TARGETS),
     "keep-the-scaler": Mutant(preprocessing.keep_the_scaler, PIPELINES),
     "forget-the-shift": Mutant(preprocessing.forget_the_shift, PIPELINES),

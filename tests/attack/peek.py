@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The noise-free answer: the one place that uses private names."""
+"""The noise-free answer and its unit: the one place that uses private names."""
 
 from typing import Any
 
@@ -14,6 +14,11 @@ from .losses import Array
 def draft_of(model: Any) -> Array:
     """Return the noise-free parameters of a model."""
     return np.asarray(private_model(model).answer.draft.theta)
+
+
+def units_of(model: Any) -> Any:
+    """Return mean and deviation of the targets that a model counts in, or None."""
+    return private_model(model).terms.units
 
 
 def erased_on_device(model: Any) -> bool:

@@ -217,7 +217,7 @@ class Site:
             return
         theta = draft_in(registry, name)
         truth = minimise(aim, rest, first_weight, theta)
-        unit = float(unit_of(entry, aim, rest)[1].min())
+        unit = float(unit_of(release, rest)[1].min())
         radius = inf if record.radius is None else unit * record.radius
         checker.note_decisions(record.decisions)
         checker.check_radius(radius, theta, truth, "registry")

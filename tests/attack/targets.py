@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from expunge.linear_model.base import private_model
-
 from . import draws
 from .draws import Generator, Task, chance, pick
 from .estimators import RequestMaker, estimator, public_parameters, unit_of
 from .judge import Checker
-from .peek import draft_of
+from .peek import draft_of, units_of
 from .streams import stream
 
 # Noise beyond so many deviations has no probability worth a name.
@@ -54,8 +52,8 @@ def check_units(checker: Checker, model: Any, task: Task, inside: Any) -> None:
     if model.budget is None:
         return
     rest = task.sample.take(inside)
-    mean, deviation = unit_of(model, task.aim, rest)
-    units = private_model(model).terms.units
+    mean, deviation = unit_of(model, rest)
+    units = units_of(model)
     assert units is not None
     same = (units.mean == mean).all() and (units.deviation == deviation).all()
     checker.check(same, "mean or deviation is not that of the rows, to the bit")
