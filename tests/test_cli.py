@@ -272,7 +272,10 @@ def test_every_import_of_an_optional_package_names_its_extra() -> None:
         inside = {
             line
             for node in ast.walk(source.tree)
-            if (isinstance(node, ast.With) and "needing(" in ast.unparse(node.items[0]))
+            if (
+                isinstance(node, ast.With)
+                and any("needing(" in ast.unparse(one) for one in node.items)
+            )
             or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
             or (isinstance(node, ast.If) and "sys.modules" in ast.unparse(node.test))
             or isinstance(node, ast.Try)
