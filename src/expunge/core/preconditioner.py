@@ -124,7 +124,7 @@ def _inverse(matrix: Matrix) -> Matrix:
     """Return the inverse of a small matrix, bounded where it is flat."""
     with catch_lapack_errors():
         values, vectors = np.linalg.eigh(matrix)
-    values = np.maximum(values, 1e-12 * max(float(values[-1]), 1e-300))
+    values = np.maximum(values, max(1e-12 * float(values[-1]), 1e-300))
     inverse: Matrix = (vectors / values) @ vectors.T
     return inverse
 

@@ -323,7 +323,8 @@ class Form(NamedTuple):
             along = norm(slopes) + float(self.coupling[0]) * norm(free)
         else:
             along = norm(slopes - self.K * free)
-        return sqrt(along**2 / self.A + float(np.sum(free**2 / self.e))) * SAFETY
+        # A product of squares may be less than the smallest number.
+        return norm(np.append(free / np.sqrt(self.e), along / sqrt(self.A))) * SAFETY
 
     def longest_row(self, R: float) -> float:
         """Return the root of (R + coupling)^2 / A + 1 / e."""
