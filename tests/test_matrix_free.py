@@ -130,6 +130,8 @@ def test_the_form_is_below_the_hessian(name: str, rng: np.random.Generator) -> N
         true = float(np.sqrt(r @ np.linalg.solve(H.dense(), r)))
         bound = form.dual_norm(r)
         assert true <= bound <= 20.0 * true
+        # Also where squares are no float.
+        assert form.dual_norm(1e-200 * r) == pytest.approx(1e-200 * bound, rel=1e-9)
     E = form.longest_row(6.0)
     inverse = np.linalg.inv(H.dense())
     for x in rest.dense()[np.linalg.norm(rest.dense(), axis=1) <= 6.0]:

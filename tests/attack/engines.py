@@ -159,6 +159,7 @@ def _estimator(rng: Generator, task: Task) -> Any:
 def _short_blocks() -> Iterator[None]:
     with (
         patch.object(core_rows, "BLOCK_ROWS", SHORT),
+        patch.object(stored_rows, "BLOCK_ROWS", SHORT),
         patch.object(device_rows, "DEVICE_BLOCK_ROWS", SHORT_THERE),
         patch.object(stored_rows, "GROUP", GROUP),
     ):

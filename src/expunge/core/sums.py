@@ -293,6 +293,33 @@ def join_hessian(loss: Loss, sums: Sequence[Matrix]) -> Symmetric:
     return Symmetric.from_dense(blocks, loss.outputs)
 
 
+def hessian_at_kinks(
+    loss: Loss, rows: RowSource, *, theta: Vector, way: float, doubt: float
+) -> tuple[Symmetric, int]:
+    """Return the Hessian of the rows that a way may take across a kink, and how many.
+
+    Of sum w loss. ``doubt`` times its norm is by how much rounding may have moved a
+    row's predictor.
+    """
+
+    def crossing(block: Rows) -> Rows:
+        norms, eta = block.norms(), predict(loss, block, theta=theta)
+        distance = loss.kink_distance(block.y, eta) * (1.0 - 1e-12) - doubt * norms
+        return block.take((block.weight > 0.0) & (distance <= way * norms))
+
+    def with_count(term: Term) -> Term:
+        def counted(block: Rows) -> tuple[Any, ...]:
+            some = crossing(block)
+            return (*term(some), len(some))
+
+        return counted
+
+    terms = hessian_terms(loss, rows.n_columns, theta=theta)
+    sums = [block_sum(with_count(term), rows) for term in terms]
+    hessian = join_hessian(loss, [part for part, _ in sums])
+    return hessian, sums[0][1]
+
+
 def largest_hessian(loss: Loss, rows: RowSource, *, theta: Vector) -> Symmetric:
     """Return the Hessian of parabolas above the rows' losses that touch them here.
 

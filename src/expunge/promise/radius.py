@@ -29,8 +29,9 @@ from math import exp, expm1, inf, isfinite, sqrt
 import numpy as np
 
 from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm
-from ..core.rows import Rows, RowSource
-from ..core.sums import KINK_EDGES, curvature_rows, largest_move, predict
+from ..core.linalg import weighted_sum
+from ..core.rows import RowSource
+from ..core.sums import KINK_EDGES, hessian_at_kinks, largest_move
 from ..core.values import UNDERFLOW, Private, stored
 from ..removal import Draft, State, residual
 from .floor import (
@@ -242,30 +243,28 @@ class Radii(Private):
     def apart(self) -> float:
         """Return |r| over the curvature of rows that the way takes across no kink.
 
-        Of an answer that is its own anchor, by rows in memory: what the others lose of
-        the Hessian is known as it is, and not by their mass alone.
+        Of an answer that is its own anchor: what the others lose of the Hessian is
+        known as it is, and not by their mass alone.
         """
         state, rows = self.state, self.remaining
         loss, floor = state.objective.loss, self.floor.smallest
         if (
             not (loss.curvature_jump > 0.0 and self.bend.growth < inf and floor > 0.0)
-            or not isinstance(rows, Rows)
+            or rows is None
             or self.step.any()
         ):
             return inf
-        rows = rows if rows.absent is None else rows.gather()
         left, hessian = self._left(seen=True), state.sums.loss_hessian
-        norms, eta = rows.norms(), predict(loss, rows, theta=state.anchor)
-        distance = loss.kink_distance(rows.y, eta) * (1.0 - 1e-12)
-        distance -= self.rounding.predictor(state.anchor) * norms
-        way = 2.0 * left / floor
+        moved, way = self.rounding.predictor(state.anchor), 2.0 * left / floor
         for _ in range(WIDENINGS):
-            others = rows.take(distance <= way * norms)
-            Z = curvature_rows(loss, others, theta=state.anchor)
-            rest = state.sums.replace(hessian=hessian.update(-1.0, Z))
+            lost, n_lost = hessian_at_kinks(
+                loss, rows, theta=state.anchor, way=way, doubt=moved
+            )
+            kept_sum = weighted_sum([(1.0, hessian), (-1.0, lost)])
+            rest = state.sums.replace(hessian=kept_sum)
             rounding = Rounding(state.replace(sums=rest, cache=None))
-            # Of the product that was subtracted.
-            doubt = 4.0 * UNIT_ROUNDOFF * (len(others) + state.anchor.size)
+            # Of the sum that was subtracted: zeros of other blocks round nothing.
+            doubt = 4.0 * UNIT_ROUNDOFF * (n_lost + state.anchor.size)
             kept = curvature_floor(rounding) - doubt * state.magnitude.hessian
             radius = _over(left, kept)
             if radius <= way:
