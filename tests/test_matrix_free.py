@@ -316,6 +316,23 @@ def test_retraining_starts_from_nothing_where_the_last_answer_leads_nowhere(
     assert starts == [False, True] and found.fits(model.budget)
 
 
+@pytest.mark.parametrize("seed", [5, 21, 76])
+def test_without_a_budget_rows_that_dwarf_others_do_not_lead_astray(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = 10.0 * rng.standard_normal((16, 2)), rng.integers(0, 2, 16)
+    X[12:] *= 1e4  # at the last answer they leave no curvature
+    y[:2] = 0, 1
+    who = [f"p{i}" for i in range(16)]
+    model = LogisticRegression(alpha=1.0, mechanism="matrix-free", random_state=0)
+    fresh = LogisticRegression(alpha=1.0, mechanism="newton", random_state=0)
+
+    model.fit(X[:12], y[:12], who[:12]).add(X[12:], y[12:], subjects=who[12:])
+    fresh.fit(X, y)
+
+    assert np.allclose(model.coef_, fresh.coef_, rtol=0.0, atol=1e-9)
+    assert np.allclose(model.intercept_, fresh.intercept_, rtol=0.0, atol=1e-9)
+
+
 def test_rows_that_are_not_kept_call_for_matrices() -> None:
     X = sparse.csr_array(np.eye(20, 30_000))
     model = LogisticRegression(keep_data=False)

@@ -27,7 +27,7 @@ anchor moves after so many looks, once the answer is found.
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from math import inf, nextafter
+from math import inf, isfinite, nextafter
 
 from ..core.arrays import Vector, norm
 from ..core.linalg import threads_for
@@ -367,6 +367,12 @@ def answer_removal(
         best = replace(judged, decisions=(f"polished {n_steps} times",))
         if best.radius.value <= allowed or not allowed:
             break
+    if terms.budget is None and not isfinite(best.radius.value):
+        # Nobody looks again: from an anchor without curvature a step may lead nowhere.
+        assert best.draft.measured is not None
+        goal = SMALLEST_GRADIENT * best.state.sums.weight
+        if not norm(best.draft.measured) <= goal:
+            return retrain_answer(terms, require_rows(state, remaining), start=None)
     return best
 
 

@@ -127,6 +127,7 @@ class MatrixFree(Mechanism):
         return Draft(state.anchor, scale * nearest, measured, measured)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of steps that are not taken
 def _move(state: State, rows: RowSource, *, goal: float) -> State:
     """Return the state anchored at a nearer answer, measured on the rows."""
     objective = state.objective.after(state.kept)
@@ -137,7 +138,8 @@ def _move(state: State, rows: RowSource, *, goal: float) -> State:
     solution = minimise_wide(
         objective, rows, start=at, goal=goal / rows.total_weight, short_cut=cut
     )
-    moved = anchor_measured(objective, rows, at=solution.at, before=state.sums)
+    there = solution.at if np.isfinite(solution.theta).all() else at
+    moved = anchor_measured(objective, rows, at=there, before=state.sums)
     if cut is None:
         return keep_short_cut(moved, solution.short_cut)
     # It was made from other rows: it leads on, and tells nothing of these.
@@ -240,6 +242,8 @@ def _take_short_cut(
         gradient=state.smooth_gradient / weight,
         curved=Curved.of(sums, weight),
     )
+    if not np.isfinite(theta).all():  # the anchor had no curvature
+        return None
     at = measure(objective, rows, theta=theta).with_subgradient(objective)
     before = MatrixFree().answer_at_anchor(state).measured
     assert before is not None
