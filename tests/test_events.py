@@ -30,6 +30,7 @@ CONSTITUTION = {
     "TunedOnData": ["how"],
     "TunedRemovably": ["certified"],
     "Added": ["n_subjects"],
+    "Untuned": [],
 }
 
 

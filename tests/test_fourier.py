@@ -294,6 +294,7 @@ def test_another_rounding_after_loading_is_seen(
             other.forget(X=X[:1], y=y[:1])
 
 
+@pytest.mark.filterwarnings("ignore::expunge.linear_model.parameters.LoudNoiseWarning")
 @pytest.mark.parametrize("seed", range(10))
 def test_random_removals_stay_within_their_radius(seed: int) -> None:
     """Three hundred in all, against the independent oracle on encoded rows."""

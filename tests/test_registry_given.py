@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 from sklearn.model_selection import GridSearchCV
 
-from expunge import from_sklearn, load, verify
+from expunge import Budget, from_sklearn, load, verify
 from expunge.exceptions import InvalidInput
 from expunge.linear_model.base import private_model
 from expunge.linear_model.fitting import read_shipped, ship
@@ -39,7 +39,7 @@ class TestWeights:
     ) -> None:
         X, y, owners = data()
         weight = np.linspace(0.0, 3.0, len(X))
-        model = estimator(scaling=scaling)
+        model = estimator(scaling=scaling, budget=Budget(sigma=1e-3))
         registry.fit("model", model, X, y, subjects=owners, sample_weight=weight)
         registry.forget(["person 50"])
         stay = np.array(owners) != "person 50"
