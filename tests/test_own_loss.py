@@ -199,9 +199,9 @@ def test_without_a_count_both_worlds_raise_the_same_error(mechanism: str) -> Non
     # A first fit may name what works; a refusal after a removal says what a fit that
     # names nothing would.
     assert theirs.value.change is not None and ours.value.change is None
-    anew = LinearRegression(budget=budget, **options).fit(X, y)
+    refitted = LinearRegression(budget=budget, **options).fit(X, y)
     with pytest.raises(refusal) as again:
-        anew.fit(X[1:], y[1:])
+        refitted.fit(X[1:], y[1:])
     assert type(ours.value) is type(theirs.value)
     assert str(ours.value) == str(again.value)
     # Where the intercept is penalised there is a minimiser.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heads on rows with a spectrum like that of embeddings, under the default noise.
 
-Every request looks at all rows. What is told is the least time of all turns, of our
+Every request looks at all rows. It reports the least time of all turns, of our
 fits, our requests and scikit-learn's fits in turn, and how many products with the
 Hessian a request takes, a pass over the rows each. scikit-learn runs each of its
 solvers until its gradient is as small as ours, or gets no smaller; the fastest counts.

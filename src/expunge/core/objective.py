@@ -103,7 +103,7 @@ class Objective:
 
     @property
     def stricter(self) -> str:
-        """How to penalise more, in the words of whoever chose the penalty's factor."""
+        """How to penalise more, in the words in which its factor was chosen."""
         return "raise alpha or ridge" if self.C is None else "lower C"
 
     @property

@@ -210,26 +210,16 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
-            prepared = prepare_fit(
-                fresh,
-                X,
-                y,
+            prepare = partial(
+                prepare_fit,
+                X=X,
+                y=y,
                 subjects=subjects,
                 sample_weight=sample_weight,
                 engine=engine,
             )
             fresh._snapshot = fit_prepared(
-                fresh,
-                prepared,
-                before=public_model(self),
-                prepare=partial(
-                    prepare_fit,
-                    X=X,
-                    y=y,
-                    subjects=subjects,
-                    sample_weight=sample_weight,
-                    engine=engine,
-                ),
+                fresh, prepare(fresh), before=public_model(self), prepare=prepare
             )
             self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
         return self

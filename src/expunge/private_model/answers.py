@@ -20,7 +20,7 @@ alone would tell that people left. Where that is not certain, the fit itself is 
 the remaining rows, from nothing, and its outcome is the answer, errors included.
 
 A look costs one pass over the rows. It needs neither a new Hessian nor a new anchor:
-steps are by the Hessian at hand, from which whoever left has been subtracted. The
+steps are by the Hessian at hand, from which the leavers have been subtracted. The
 anchor moves after so many looks, once the answer is found.
 """
 

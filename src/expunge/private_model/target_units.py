@@ -9,8 +9,8 @@ those of (theta - m e) / s, and what is published is s times that plus m e. Retr
 has the same minimiser whatever s is, and sums and answers stay in the units given
 (docs/radii.md, "Units of targets").
 
-m and s are exact functions of the targets of the rows that are in the model: whoever
-fits these rows finds the same, to the last bit. They are public. Targets that are all
+m and s are exact functions of the targets of the rows that are in the model: a fit
+to these rows finds the same, to the last bit. They are public. Targets that are all
 equal count as if they had a deviation of one.
 """
 

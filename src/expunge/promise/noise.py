@@ -156,7 +156,7 @@ class SecureNoise:
         return ahead
 
     def _fill(self, ahead: "_Ahead") -> None:
-        """Draw a vector, or say why there is none to whoever waits for it."""
+        """Draw a vector, or tell the one who waits why there is none."""
         try:
             ahead.vector.put(self._sample(ahead.size) * self._grid)
         except Exception as error:

@@ -49,8 +49,6 @@ from .verification import RadiusKind
 
 NO_NUMBERS: Vector = np.empty(0)
 WIDENINGS = 3  # of the way on which rows may cross a kink
-
-
 HOPELESS = 4.0  # times what is enough
 
 

@@ -6,7 +6,7 @@ in a browser is a token too, which expires in minutes.
 
 **The trail** says who did what to what, and names no person whom a model could know.
 Its lines are a chain: each has a hash over itself and the line before. Once a day the
-ledger is told how many lines there are and the hash of the last one (``TrailSealed``).
+ledger records how many lines there are and the hash of the last one (``TrailSealed``).
 From then on no line before it can be changed or dropped unnoticed.
 """
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events: what others must be told, written by the transaction in which it happens.
 
-    callbacks     addresses that senders of requests gave, until everything is told
+    callbacks     addresses that senders of requests gave, until everything is sent
     endpoints     addresses of our own webhooks
     events        what happened, until the webhooks about it are queued
 
-Answers and releases are told with the statement that puts them into the ledger,
+Answers and releases are announced with the statement that puts them into the ledger,
 cancelled requests with their cancellation. The past is nobody's business: without an
 endpoint nothing is written. What becomes of it is in ``deliveries``.
 """

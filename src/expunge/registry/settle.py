@@ -44,7 +44,7 @@ NewRows: TypeAlias = Mapping[str, bytes]
 
 @dataclass(slots=True, repr=False, eq=False)
 class Settlement(Private):
-    """What a batch of requests comes to.
+    """The outcome of a batch of requests.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def settle(
     behind: Mapping[int, Set[str]] = MappingProxyType({}),
     apart: Collection[str] = (),
 ) -> Settlement:
-    """Return what requests come to, in their order.
+    """Return the outcome of requests, in their order.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ request that cannot be applied does not hold up the others: the batch is halved 
 is alone, and it stays accepted. One that is cancelled while the batch is computed is
 left out, and the batch is computed again.
 
-**Applying.** What the requests come to is settled first, then computed: each model
+**Applying.** The outcome of the requests is settled first, then computed: each model
 changes once. One transaction makes everything current, see ``changes``. A reader finds
 all of it or nothing, so a crash neither loses a request nor applies one twice, and rows
 are deleted together with the checkpoint that needs them.
@@ -248,7 +248,7 @@ def _settle_waiting(
     failed: Sequence[str],
     apart: Collection[str],
 ) -> tuple[Settlement, dict[str, list[int]], dict[str, int]]:
-    """Return what waiting requests come to, behind those that failed, and their people.
+    """Return the outcome of waiting requests behind those that failed, and the people.
 
     People are numbers in the store, which does not know all of them. With them come
     the keys of the checkpoints of models that have rows of theirs.
@@ -453,7 +453,7 @@ def _choose_waiting(
 ) -> tuple[list[RequestStatus], dict[str, ExpungeError]]:
     """Return which requests to apply, and those that wait for an earlier one's window.
 
-    Whom a request is about is told by its tags, and not by what the store holds:
+    Whom a request is about follows from its tags, and not by what the store holds:
     otherwise one about a stranger would be answered sooner.
     """
     moment = now() if before is None else before

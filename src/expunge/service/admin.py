@@ -107,7 +107,7 @@ class WebhooksOut(Shown):
 
 
 class DeliveryOut(Shown):
-    """Something that is told to others; of the address only the host."""
+    """Something that is sent to others; of the address only the host."""
 
     id: str
     form: str

@@ -94,7 +94,7 @@ class BackgroundThread(ABC):
 
     @abstractmethod
     def _run(self) -> None:
-        """Work until it is told to end."""
+        """Work until it has to end."""
 
 
 def choose_pause(n_failures: int) -> float:

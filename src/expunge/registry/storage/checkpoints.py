@@ -6,8 +6,8 @@ so it is a file: it is written once and not three times, and no dead copies pile
 tables. Its name is that of the model and the number of its key, which the database
 keeps. The next one is on disk, sealed under a key of its own, before the database
 commits. Afterwards the old key is destroyed, and the old file is noise, which is
-deleted. A file whose key is destroyed goes, whoever left it, so the folder must belong
-to one registry: a file in it names the owner, by the first key that signed the ledger.
+deleted. Every file whose key is destroyed goes, so the folder must belong to one
+registry: a file in it names the owner, by the first key that signed the ledger.
 """
 
 import os

@@ -15,9 +15,9 @@ file: a backup has its own.
 
 **In which order.** A key is on disk before anything refers to it. The transaction that
 lets go of what a key sealed writes its number into the table ``shred``. The number is
-deleted there once the key is overwritten on disk, so whoever comes after a crash goes
-on with what is left. Keys that were made for a transaction that never was committed
-are found by how many keys the database knows of, and go the same way.
+deleted there once the key is overwritten on disk, so the next process after a crash
+goes on with what is left. Keys that were made for a transaction that never was
+committed are found by how many keys the database knows of, and go the same way.
 
 **A file that was put back** has fewer keys than the database knows of, or they were
 destroyed fewer times: the first 32 bytes count that. It is refused. That is as much as

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents: what the body of an OpenDSR request says, every field of it checked.
 
-Everything that is wrong is told at once, in words that hold no value that was sent:
+Everything that is wrong is reported at once, in words that hold no value that was sent:
 errors are logged and shown where a person's address must not be. Fields that the
 protocol does not know are left alone.
 

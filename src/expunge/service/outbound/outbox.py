@@ -45,7 +45,7 @@ class _Load:
     most: int = AT_FIRST
 
     def finish(self, success: bool) -> None:
-        """Note that one came to an end."""
+        """Note that one ended."""
         self.running -= 1
         self.most = min(self.most + 1, MOST_A_HOST) if success else 1
 
@@ -56,7 +56,7 @@ class Outbox(BackgroundThread):
     Parameters
     ----------
     registry
-        Of which things are told.
+        Whose news is sent.
     policy
         Whom the service may call.
     windows
@@ -127,7 +127,7 @@ class Outbox(BackgroundThread):
                     log_failure(None, error)
 
     def _turn(self, pool: ThreadPoolExecutor) -> None:
-        """Queue what changed, start what is due, and note what came to an end."""
+        """Queue what changed, start what is due, and note what ended."""
         now = read_clock()
         self.queue_changes(now)
         self._start(pool, now)
@@ -172,7 +172,7 @@ class Outbox(BackgroundThread):
         return self._composers[delivery.form](delivery, shown)
 
     def _finish(self, now: int) -> int:
-        """Wait for something to come to an end, and note it; return how many did."""
+        """Wait for something to end, and note it; return how many did."""
         done, _ = wait(self._running, timeout=TICK, return_when=FIRST_COMPLETED)
         for future in done:
             delivery, outcome = self._running.pop(future), future.result()

@@ -85,13 +85,13 @@ SYSTEM = Network()
 
 
 class _Failed(Exception):
-    """A call came to nothing; the words are among the fixed ones above."""
+    """A call failed; the words are among the fixed ones above."""
 
 
 def post(
     url: str, message: Message, *, policy: Policy, network: Network = SYSTEM
 ) -> Outcome:
-    """Send a message, if the policy allows it; return what that came to.
+    """Send a message, if the policy allows it; return the outcome.
 
     Parameters
     ----------

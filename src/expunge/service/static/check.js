@@ -4,7 +4,7 @@
 // and nothing else. It reads the bytes of the receipt, the operator's public keys in PEM
 // and the rules that the library generates (`expunge.ledger.receipts.rules`: the JSON
 // Schema of receipts, and the words of verdicts), and follows `check_receipt` step by
-// step, so that both come to the same verdict.
+// step, so that both reach the same verdict.
 // What it leaves to `expunge verify` is listed in NOT_CHECKED.
 
 const DEEPEST = 64;
