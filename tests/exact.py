@@ -13,18 +13,23 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from expunge import (
+    Gamma,
     GroupLasso,
     HalfSquared,
     Huber,
     Logistic,
     Multinomial,
+    NegativeBinomial,
     NuclearNorm,
     Objective,
     OneVsRest,
+    Pinball,
+    Poisson,
     Rows,
     SquaredHinge,
+    Tweedie,
 )
-from tests.strangers.poisson import Poisson
+from tests.strangers.visits import Visits
 
 LD = np.longdouble
 Array: TypeAlias = Any
@@ -108,7 +113,7 @@ class _Problem:
         return loss + quadratic + self.alpha * self._kink(theta)
 
     def gradient(self, theta: Array) -> Array:
-        slope, _ = _derivatives(self.loss, self.y, self.eta(theta))
+        slope, _ = derivatives(self.loss, self.y, self.eta(theta))
         lifted = (self.X.T @ (self.share[:, None] * slope)).ravel()
         gradient = lifted + self.diagonal * theta
         if self.gauge:
@@ -116,7 +121,7 @@ class _Problem:
         return gradient
 
     def hessian(self, theta: Array) -> Array:
-        _, curvature = _derivatives(self.loss, self.y, self.eta(theta))
+        _, curvature = derivatives(self.loss, self.y, self.eta(theta))
         H = np.einsum("i,ia,icd,ib->acbd", self.share, self.X, curvature, self.X)
         size = theta.size
         H = H.reshape(size, size) + np.diag(self.diagonal)
@@ -183,13 +188,27 @@ def _values(loss: Any, y: Array, eta: Array) -> Array:
         return inside * (error - inside / 2)
     if isinstance(loss, SquaredHinge):
         return np.maximum(LD(0), 1 - y * eta) ** 2
-    if isinstance(loss, Poisson):
+    if isinstance(loss, Visits):
         return np.exp(eta) - y * eta
+    if isinstance(loss, Pinball):
+        h, q, e = LD(loss.width), LD(loss.quantile), y - eta
+        return q * e + h * np.logaddexp(LD(0), -e / h)
+    if isinstance(loss, Poisson | Gamma | Tweedie | NegativeBinomial):
+        y, eta = _respond(loss, y, eta)
+        if isinstance(loss, Poisson):
+            return np.exp(eta) - y * eta
+        if isinstance(loss, Gamma):
+            return eta + y * np.exp(-eta)
+        if isinstance(loss, Tweedie):
+            a, b = 2 - LD(loss.power), LD(loss.power) - 1
+            return np.exp(a * eta) / a + y * np.exp(-b * eta) / b
+        c = LD(loss.dispersion)
+        return (y + 1 / c) * np.logaddexp(LD(0), eta + np.log(c)) - y * eta
     assert isinstance(loss, Logistic)
     return np.logaddexp(LD(0), -y * eta)
 
 
-def _derivatives(loss: Any, y: Array, eta: Array) -> tuple[Array, Array]:
+def derivatives(loss: Any, y: Array, eta: Array) -> tuple[Array, Array]:
     """Return slopes (n, k) and curvatures (n, k, k)."""
     n, k = eta.shape
     eye = np.eye(k, dtype=LD)
@@ -202,10 +221,18 @@ def _derivatives(loss: Any, y: Array, eta: Array) -> tuple[Array, Array]:
         return p - own, p[:, :, None] * (eye - p[:, None, :])
     if isinstance(loss, OneVsRest):
         signs = np.where(y[:, None] == np.arange(k), LD(1), LD(-1))
-        each = _derivatives(loss.binary, signs.ravel(), eta.reshape(-1, 1))
+        each = derivatives(loss.binary, signs.ravel(), eta.reshape(-1, 1))
         slope, curvature = (part.reshape(n, k) for part in each)
         return slope, curvature[:, :, None] * eye
+    if isinstance(loss, Poisson | Gamma | Tweedie | NegativeBinomial):
+        z, eta = _respond(loss, y, eta[:, 0])
+        slope, curvature = _growing(loss, z[:, None], eta[:, None])
+        return slope, curvature[:, :, None]
     z = y[:, None]
+    if isinstance(loss, Pinball):
+        h, q = LD(loss.width), LD(loss.quantile)
+        share, rest = (1 / (1 + np.exp(s * (eta - z) / h)) for s in (-1, 1))
+        return share - q, (share * rest / h)[:, :, None]
     if isinstance(loss, Huber):
         error, t = eta - z, LD(loss.threshold)
         inside = (np.abs(error) <= t).astype(LD)
@@ -213,11 +240,30 @@ def _derivatives(loss: Any, y: Array, eta: Array) -> tuple[Array, Array]:
     if isinstance(loss, SquaredHinge):
         short = np.maximum(LD(0), 1 - z * eta)
         return -2 * z * short, (2 * (short > 0).astype(LD))[:, :, None]
-    if isinstance(loss, Poisson):
+    if isinstance(loss, Visits):
         return np.exp(eta) - z, np.exp(eta)[:, :, None]
     assert isinstance(loss, Logistic)
     slope, curvature = _logistic(z, eta)
     return slope, curvature[:, :, None]
+
+
+def _respond(loss: Any, y: Array, eta: Array) -> tuple[Array, Array]:
+    """Return responses, and predictors with the offset of each row."""
+    return (y[:, 0], eta + np.log(y[:, 1])) if loss.offset else (y, eta)
+
+
+def _growing(loss: Any, y: Array, eta: Array) -> tuple[Array, Array]:
+    """Return slopes and curvatures of losses with a log link."""
+    if isinstance(loss, Poisson):
+        return np.exp(eta) - y, np.exp(eta)
+    if isinstance(loss, Gamma):
+        return 1 - y * np.exp(-eta), y * np.exp(-eta)
+    if isinstance(loss, Tweedie):
+        a, b = 2 - LD(loss.power), LD(loss.power) - 1
+        power, other = np.exp(a * eta), y * np.exp(-b * eta)
+        return power - other, a * power + b * other
+    c, mean = LD(loss.dispersion), np.exp(eta)
+    return (mean - y) / (1 + c * mean), (1 + c * y) * mean / (1 + c * mean) ** 2
 
 
 def _logistic(signs: Array, eta: Array) -> tuple[Array, Array]:

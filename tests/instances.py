@@ -17,6 +17,7 @@ from expunge import (
     L1,
     L2,
     ElasticNet,
+    Gamma,
     GroupLasso,
     HalfSquared,
     Huber,
@@ -24,14 +25,18 @@ from expunge import (
     Logistic,
     MatrixFree,
     Multinomial,
+    NegativeBinomial,
     Newton,
     NuclearNorm,
     Objective,
     OneVsRest,
+    Pinball,
+    Poisson,
     Retrain,
     Rows,
     SquaredHinge,
     State,
+    Tweedie,
     learn,
 )
 from expunge.core.arrays import Matrix, Vector
@@ -39,7 +44,7 @@ from expunge.core.losses import Loss
 from expunge.core.objective import Scaling
 from expunge.core.penalties import Penalty
 from expunge.removal import Mechanism
-from tests.strangers.poisson import Poisson
+from tests.strangers.visits import Visits
 from tests.thorough import THOROUGH
 
 N_SAMPLES = 160
@@ -69,6 +74,26 @@ def _counts(rng: np.random.Generator, eta: Matrix) -> Vector:
     return np.asarray(rng.poisson(expected), dtype=np.float64)
 
 
+def _amounts(rng: np.random.Generator, eta: Matrix) -> Vector:
+    expected = np.exp(np.clip(0.4 * eta[:, 0] + 0.5, -3.0, 3.0))
+    return np.asarray(expected * rng.gamma(2.0, 0.5, size=len(eta)))
+
+
+def _claims(rng: np.random.Generator, eta: Matrix) -> Vector:
+    """Mostly zero, otherwise amounts."""
+    return _amounts(rng, eta) * (rng.random(len(eta)) < 0.4)
+
+
+def _with_exposure(labels: Labels) -> Labels:
+    def beside(rng: np.random.Generator, eta: Matrix) -> Vector:
+        exposure = 10.0 ** rng.uniform(-0.5, 0.5, size=len(eta))
+        # Labels expect the exponential of 0.4 of what they are given.
+        expected = eta + 2.5 * np.log(exposure)[:, None]
+        return np.column_stack([labels(rng, expected), exposure])
+
+    return beside
+
+
 LOSSES: dict[str, tuple[Loss, Labels]] = {
     "logistic": (Logistic(), _signs),
     "half_squared": (HalfSquared(), _targets),
@@ -79,7 +104,16 @@ LOSSES: dict[str, tuple[Loss, Labels]] = {
     "one_vs_rest": (OneVsRest(3), _codes),
     "squared_classes": (OneVsRest(3, HalfSquared()), _codes),
     "hinge_classes": (OneVsRest(3, SquaredHinge()), _codes),
+    "visits": (Visits(), _counts),
     "poisson": (Poisson(), _counts),
+    "poisson_offset": (Poisson(offset=True), _with_exposure(_counts)),
+    "gamma": (Gamma(), _amounts),
+    "gamma_offset": (Gamma(offset=True), _with_exposure(_amounts)),
+    "tweedie": (Tweedie(1.4), _claims),
+    "tweedie_offset": (Tweedie(1.7, offset=True), _with_exposure(_claims)),
+    "negative_binomial": (NegativeBinomial(0.5), _counts),
+    "binomial_offset": (NegativeBinomial(0.5, offset=True), _with_exposure(_counts)),
+    "pinball": (Pinball(0.3, 1.0), _targets),
 }
 
 PENALTIES: dict[str, Penalty] = {

@@ -23,7 +23,7 @@ from expunge.linear_model import (
 from expunge.linear_model.suggestions import ladder
 from expunge.promise.radius import Radii, Radius
 from expunge.registry import Registry
-from tests.strangers.poisson import Poisson
+from tests.strangers.visits import Visits
 
 SETS = ("iris", "wine", "breast_cancer", "diabetes", "digits")
 LOSSES: dict[str, Any] = {
@@ -32,7 +32,7 @@ LOSSES: dict[str, Any] = {
     "squared hinge": LogisticRegression(loss="squared_hinge"),
     "squared": LinearRegression(),
     "Huber": LinearRegression(loss="huber"),
-    "counts": LinearRegression(loss=Poisson()),
+    "counts": LinearRegression(loss=Visits()),
 }
 
 

@@ -48,7 +48,7 @@ from tests.attack.losses import Array
 from tests.attack.losses import Loss as TheirLoss
 from tests.attack.oracle import LONG, Aim, Sample, minimise
 from tests.exact import SUITABLE
-from tests.strangers.poisson import Poisson
+from tests.strangers.visits import Visits
 
 REMOVALS = 300
 
@@ -70,7 +70,7 @@ def _outcomes(*, free: bool) -> list[tuple[float, float, float]]:
         X, y = _counts(rng, n, d)
         weight = rng.uniform(0.2, 3.0, n) if seed % 3 == 0 else np.ones(n)
         objective = Objective(
-            Poisson(),
+            Visits(),
             L2(),
             alpha=float(10.0 ** rng.uniform(-3.0, 0.0)),
             scaling="sum" if seed % 2 else "mean",
@@ -140,7 +140,7 @@ def test_a_life_of_a_model_of_counts(
     people = np.array([f"p{i // 2}" for i in range(300)])
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 300)
     model = LinearRegression(
-        loss=Poisson(),
+        loss=Visits(),
         alpha=1e-2,
         scaling=scaling,
         penalize_intercept=penalised,
@@ -155,7 +155,7 @@ def test_a_life_of_a_model_of_counts(
     certificate = again.certificate_
     assert certificate.status == "certified"
     # A certificate names what it takes on trust.
-    assert any("loss Poisson" in text for text in certificate.assumptions)
+    assert any("loss Visits" in text for text in certificate.assumptions)
     own = LinearRegression(alpha=1e-2).fit(X, y).certificate_
     assert not any("not part of expunge" in text for text in own.assumptions)
     assert verify(certificate, again.record_).valid
@@ -179,7 +179,7 @@ def test_a_life_of_a_model_of_counts(
 
 def test_what_would_predict_something_else_is_refused(tmp_path: Path) -> None:
     X, y = _problem()
-    model = LinearRegression(loss=Poisson(), alpha=1e-2).fit(X, y)
+    model = LinearRegression(loss=Visits(), alpha=1e-2).fit(X, y)
     with pytest.raises(Unsupported, match="predict with this model"):
         model.to_sklearn()
 
@@ -189,7 +189,7 @@ def test_without_a_count_both_worlds_raise_the_same_error(mechanism: str) -> Non
     X, y = _problem()
     y[1:] = 0.0
     budget = Budget(sigma=0.1)
-    options: dict[str, Any] = {"loss": Poisson(), "alpha": 1e-2, "mechanism": mechanism}
+    options: dict[str, Any] = {"loss": Visits(), "alpha": 1e-2, "mechanism": mechanism}
     model = LinearRegression(budget=budget, **options).fit(X, y)
     refusal = NotCertifiable if mechanism == "matrix-free" else NotConverged
     with pytest.raises(refusal) as ours:
@@ -214,7 +214,7 @@ def test_without_rows_such_a_request_is_refused() -> None:
     X, y = _problem()
     y[1:] = 0.0
     model = LinearRegression(
-        loss=Poisson(), alpha=1e-2, budget=Budget(sigma=0.1), keep_data=False
+        loss=Visits(), alpha=1e-2, budget=Budget(sigma=0.1), keep_data=False
     ).fit(X, y)
     with pytest.raises(CapacityExceeded):
         model.forget(X=X[:1], y=y[:1])
@@ -222,11 +222,11 @@ def test_without_rows_such_a_request_is_refused() -> None:
 
 def test_a_file_names_a_class_that_must_be_known(tmp_path: Path) -> None:
     X, y = _problem()
-    LinearRegression(loss=Poisson(), alpha=1e-2).fit(X, y).save(tmp_path)
+    LinearRegression(loss=Visits(), alpha=1e-2).fit(X, y).save(tmp_path)
     code = f"import expunge; expunge.load({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode and "import the module that defines it" in done.stderr
-    known = f"import tests.strangers.poisson; {code}"
+    known = f"import tests.strangers.visits; {code}"
     assert subprocess.run([sys.executable, "-c", known]).returncode == 0
 
 
@@ -234,14 +234,14 @@ def test_a_tuned_model_of_counts_chooses_as_tuning_again_would() -> None:
     X, y = _problem()
     people = [f"p{i // 2}" for i in range(len(X))]
     options: Any = {"alphas": (1.0, 0.1, 1e-2, 1e-3), "folds": 3, "fold_key": "fixed"}
-    ours = TunedRegressor(loss=Poisson(), budget=Budget(sigma=0.3), **options)
+    ours = TunedRegressor(loss=Visits(), budget=Budget(sigma=0.3), **options)
     ours.fit(X, y, people)
     for first in range(0, 30, 6):
         ours.forget([f"p{first}", f"p{first + 1}"])
     assert ours.certificate_.selection == "certified"
     gone = [int(p[1:]) < 30 and int(p[1:]) % 6 < 2 for p in people]
     left = np.flatnonzero(~np.array(gone))
-    fresh = TunedRegressor(loss=Poisson(), **options)
+    fresh = TunedRegressor(loss=Visits(), **options)
     fresh.fit(X[left], y[left], [people[place] for place in left])
     assert ours.alpha_ == fresh.alpha_
     curve, exact = ours.curve_, fresh.curve_
@@ -251,12 +251,12 @@ def test_a_tuned_model_of_counts_chooses_as_tuning_again_would() -> None:
 
 def test_a_name_that_is_taken_is_refused() -> None:
     with pytest.raises(InvalidInput, match="give yours another name"):
-        stored(type("Logistic", (Poisson,), {}))
-    assert stored(Poisson) is Poisson  # again, as a notebook does
+        stored(type("Logistic", (Visits,), {}))
+    assert stored(Visits) is Visits  # again, as a notebook does
 
 
 def test_rows_of_counts_are_those_of_the_loss() -> None:
-    objective = Objective(Poisson(), L2(), 0.1)
+    objective = Objective(Visits(), L2(), 0.1)
     assert isinstance(objective.rows([[1.0]], [0.5]), Rows)
     with pytest.raises(ValueError, match="from zero"):
         objective.rows([[1.0]], [-1.0])
@@ -264,7 +264,7 @@ def test_rows_of_counts_are_those_of_the_loss() -> None:
 
 def _sums_are_off(X: Array, theta: Array, y: Array) -> tuple[State, float, float]:
     """Return a state, and how far gradient and Hessian are from extended precision."""
-    objective = Objective(Poisson(), L2(), 0.1)
+    objective = Objective(Visits(), L2(), 0.1)
     state = summarise(objective, objective.rows(X, y), theta=theta)
     exact = X.astype(LONG)
     mean = np.exp(exact @ theta.astype(LONG))
@@ -311,7 +311,7 @@ class TestRounding:
     def test_a_fit_nearby_rounds_by_no_more(self, way: float) -> None:
         rng = np.random.default_rng(int(10.0 * way))
         X, y = _counts(rng, 80, 3)
-        objective = Objective(Poisson(), L2(), 0.1, intercept=True)
+        objective = Objective(Visits(), L2(), 0.1, intercept=True)
         rows, unit = objective.rows(X, y), rng.normal(size=4)
         unit /= np.linalg.norm(unit)
         gone = np.arange(5)
@@ -333,6 +333,6 @@ class TestRounding:
 def test_a_growth_that_is_understated_breaks_radii(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Poisson, "self_concordance", 0.05)
+    monkeypatch.setattr(Visits, "self_concordance", 0.05)
     found = _outcomes(free=True)
     assert sum(radius < error for error, _, radius in found) >= 10

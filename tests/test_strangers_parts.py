@@ -21,7 +21,7 @@ from expunge.registry import Registry
 from tests.attack.losses import Loss
 from tests.attack.oracle import Aim, Sample, minimise
 from tests.strangers.fourier import RandomFourier
-from tests.strangers.poisson import Poisson
+from tests.strangers.visits import Visits
 
 FOURIER = RandomFourier(gamma=0.5, n_features=15, seed=1)
 
@@ -36,7 +36,7 @@ def problem(n: int, seed: int = 0) -> tuple[Any, Any, list[str]]:
 
 def model(**options: Any) -> LinearRegression:
     given: Any = {"alpha": 1e-2, "budget": Budget(sigma=0.2)} | options
-    return LinearRegression(loss=Poisson(), preprocessing=FOURIER, **given)
+    return LinearRegression(loss=Visits(), preprocessing=FOURIER, **given)
 
 
 def test_registry_and_shipped_release(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_registry_and_shipped_release(tmp_path: Path) -> None:
         certificate = ours.certificate_
         assert certificate.status == "certified"
         assert verify(certificate, registry.models.record("counts")).valid
-    for name in ("Poisson", "RandomFourier"):
+    for name in ("Visits", "RandomFourier"):
         assert any(name in text for text in certificate.assumptions)
     fitted = model().fit(X, y, people).forget(["p3"])
     ship(fitted, tmp_path / "counts.safetensors")
@@ -62,7 +62,7 @@ def test_registry_and_shipped_release(tmp_path: Path) -> None:
 def test_tuned() -> None:
     X, y, people = problem(240)
     options: Any = {"alphas": (0.3, 0.03, 3e-3), "folds": 3, "fold_key": "fixed"}
-    parts: Any = {"loss": Poisson(), "preprocessing": FOURIER}
+    parts: Any = {"loss": Visits(), "preprocessing": FOURIER}
     ours = TunedRegressor(**parts, budget=Budget(sigma=0.5), **options)
     ours.fit(X, y, people)
     for first in range(0, 40, 8):

@@ -37,7 +37,7 @@ from expunge.selection import tune as tune_module
 from expunge.selection.choice import ErrorInterval, Split, fold_of, folds_of
 from expunge.selection.fold_fits import Held, bound_loss
 from expunge.selection.tune import Tuning, look, retune, tune
-from tests.strangers.poisson import Poisson
+from tests.strangers.visits import Visits
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 FOLDS = 4
@@ -64,7 +64,7 @@ def labels(loss: Loss, eta: Vector, rng: np.random.Generator) -> Vector:
     if isinstance(loss, Multinomial | OneVsRest):
         codes: Vector = np.argmax(eta + rng.gumbel(size=eta.shape), axis=1)
         return codes.astype(np.float64)
-    if isinstance(loss, Poisson):
+    if isinstance(loss, Visits):
         return rng.poisson(np.exp(np.clip(0.5 * eta[:, 0], -3.0, 2.0))).astype(float)
     return eta[:, 0] + rng.standard_t(3, size=len(eta))
 
@@ -145,8 +145,8 @@ KINDS = {
     "logistic, elastic net": partial(problem, Logistic(), ElasticNet(0.5)),
     "squared": partial(problem, HalfSquared(), L2()),
     "squared, L1": partial(problem, HalfSquared(), L1(), ridge=1e-3),
-    "counts": partial(problem, Poisson(), L2()),
-    "counts, L1": partial(problem, Poisson(), L1(), ridge=1e-3),
+    "counts": partial(problem, Visits(), L2()),
+    "counts, L1": partial(problem, Visits(), L1(), ridge=1e-3),
     "huber": partial(problem, Huber(1.5), L2()),
     "squared hinge": partial(problem, SquaredHinge(), L2()),
     "one against the rest": partial(problem, OneVsRest(3), L2()),

@@ -28,7 +28,7 @@ from expunge import (
 )
 from expunge.promise.radius import Radii
 from expunge.removal import Draft, State, measure_gradient
-from tests.strangers.poisson import Poisson
+from tests.strangers.visits import Visits
 
 from . import draws
 from .draws import Generator, Task
@@ -44,7 +44,7 @@ OURS: dict[str, Callable[[Any], Any]] = {
     "squared": lambda loss: HalfSquared(outputs=loss.outputs),
     "huber": lambda loss: Huber(loss.threshold),
     "hinge": lambda loss: SquaredHinge(),
-    "poisson": lambda loss: Poisson(),
+    "poisson": lambda loss: Visits(),
 }
 MECHANISMS: dict[str, Any] = {
     "newton": Newton(),

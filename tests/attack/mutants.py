@@ -205,7 +205,7 @@ def cross_kinks_unseen() -> None:
 
 def understate_the_growth() -> None:
     """Believe a loss that states a fifth of its growth."""
-    loss: Any = import_module("tests.strangers.poisson").Poisson
+    loss: Any = import_module("tests.strangers.visits").Visits
     loss.self_concordance = 0.2
 
 

@@ -326,7 +326,7 @@ def _check_mean(at: _Points) -> list[Finding]:
         slope += (1.0 - mean) * loss.slope(-ones, at.eta)
         text = "mean is no probability of +1 under which the loss is smallest here"
         return [*findings, (np.abs(slope) > 1e-9, text)]
-    if codes or loss.outputs > 1:
+    if codes or loss.outputs > 1 or at.y.ndim > 1:
         return []
     # A response that is what was predicted pulls nowhere, or everywhere alike.
     slope = loss.slope(mean, at.eta)

@@ -17,7 +17,7 @@ needs it refuses. ``expunge.check_loss`` looks for a statement that is false.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import frexp, inf, isfinite, ldexp, sqrt
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from scipy import special
 
 from ..exceptions import InvalidInput, Unsupported
 from .arrays import Matrix, Vector, beside, namespace, row_dots
-from .values import LARGEST, require_magnitude, stored
+from .values import LARGEST, SMALLEST, require_magnitude, stored
 
 
 class Curvature(NamedTuple):
@@ -416,6 +416,381 @@ class SquaredHinge(Loss):
     def kink_distance(self, y: Vector, eta: Vector) -> Vector:
         """Return the distance of the margin from one."""
         return abs(1.0 - y * eta)
+
+
+# Beyond it, times any factor that a double holds, e^x is zero or infinite.
+FAR = 1e30
+# Dispersions for which a loss is computed as exactly as ``Loss`` says.
+LEAST_DISPERSION, LARGEST_DISPERSION = 1e-6, 1e6
+
+
+class LogLink(Loss):
+    r"""Half a deviance whose mean is e^eta, or v e^eta where rows have offsets ln v.
+
+    With ``offset``, labels are (n, 2): the response beside v. The mean is computed as
+    that product, so that no rounding depends on how large an offset is. What only y and
+    v decide is left out.
+    """
+
+    __slots__ = ()
+
+    offset: bool
+
+    def mean(self, eta: Vector) -> Vector:
+        """Return the expected response of a row with an offset of zero."""
+        return np.asarray(np.exp(eta))
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return responses in the domain of the loss, beside e^offset if there are."""
+        numbers = require_finite(read_numbers(y, 1 + self.offset))
+        responses, _ = self.split(numbers)
+        self.require_responses(responses)
+        large = responses[responses > LARGEST]
+        if len(large):
+            raise InvalidInput(
+                f"response {large[0]:.3g} is beyond {LARGEST:g}; rescale all responses"
+            )
+        if self.offset:
+            require_factors("exposure", numbers[:, 1])
+        return numbers
+
+    def require_responses(self, responses: Vector) -> None:
+        """Raise InvalidInput for a response that the loss is not defined for."""
+        negative = responses[responses < 0.0]
+        if len(negative):
+            raise InvalidInput(
+                f"response {negative[0]:g} is negative; {type(self).__name__} takes "
+                "counts or amounts from zero: correct it, or leave its row out"
+            )
+
+    def split(self, y: Vector) -> tuple[Vector, Any]:
+        """Return the responses, and v."""
+        if not self.offset:
+            return y, 1.0
+        # Rows that were erased have no exposure, and no weight.
+        return y[:, 0], namespace(y).where(y[:, 1] > 0.0, y[:, 1], 1.0)
+
+    def weigh_exposure(self, exposure: Vector) -> Vector:
+        """Return the weights of rows that make their exposures v an offset ln v.
+
+        Of responses divided by v: the loss of a mean v e^eta is that of e^eta times
+        this, but for what eta does not change.
+        """
+        raise InvalidInput(
+            f"no weight of a row stands for its exposure with {type(self).__name__}; "
+            "give offset=np.log(exposure)"
+        )
+
+
+def require_factors(name: str, values: Vector) -> None:
+    """Raise InvalidInput unless all numbers are positive and their squares too."""
+    bad = ~((values >= SMALLEST) & (values <= LARGEST))  # NaN is among them
+    if bad.any():
+        raise InvalidInput(
+            f"{name} {values[bad][0]:.3g}; each must be a positive number from "
+            f"{SMALLEST:g} to {LARGEST:g}: correct it, or leave its row out"
+        )
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Poisson(LogLink):
+    """Half the Poisson deviance, m - y eta with the mean m, for counts from zero."""
+
+    offset: bool = False
+    # l''' = l'', and neither has a bound.
+    self_concordance: ClassVar[float] = 1.0
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return m - y eta."""
+        y, v = self.split(y)
+        value: Vector = v * namespace(eta).exp(eta) - y * eta
+        return value
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return m - y."""
+        y, v = self.split(y)
+        slope: Vector = v * namespace(eta).exp(eta) - y
+        return slope
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return m."""
+        _, v = self.split(y)
+        curvature: Vector = v * namespace(eta).exp(eta)
+        return curvature
+
+    def weigh_exposure(self, exposure: Vector) -> Vector:
+        """Return the exposures."""
+        return exposure
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Gamma(LogLink):
+    """Half the Gamma deviance, eta + y / m with the mean m, for amounts above zero."""
+
+    offset: bool = False
+    # l''' = -l''.
+    self_concordance: ClassVar[float] = 1.0
+
+    def require_responses(self, responses: Vector) -> None:
+        """Raise InvalidInput for a response that is not positive."""
+        low = responses[responses < SMALLEST]
+        if len(low):
+            raise InvalidInput(
+                f"response {low[0]:g} is not positive; Gamma takes amounts from "
+                f"{SMALLEST:g}: leave its row out, or use Tweedie, which takes zero"
+            )
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return eta + y / m."""
+        return eta + self.curvature(y, eta)
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return 1 - y / m."""
+        return 1.0 - self.curvature(y, eta)
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return y / m."""
+        y, v = self.split(y)
+        curvature: Vector = (y / v) * namespace(eta).exp(-eta)
+        return curvature
+
+    def weigh_exposure(self, exposure: Vector) -> Vector:
+        """Return ones: a mean of amounts is as certain as one amount."""
+        return np.ones_like(exposure)
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Tweedie(LogLink):
+    """Half the Tweedie deviance of ``power`` p, 1 < p < 2, for amounts from zero.
+
+    m^(2-p) / (2-p) + y m^(1-p) / (p-1) with the mean m, less its value at m = v: many
+    responses are exactly zero, and the others amounts.
+    """
+
+    power: float
+    offset: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a power that is not between those of Poisson and Gamma."""
+        if not 1.0 < self.power < 2.0:
+            raise InvalidInput(
+                f"power={self.power}; it must lie between 1, which is Poisson, and 2, "
+                "which is Gamma"
+            )
+
+    @property
+    def self_concordance(self) -> float:
+        """The larger of a = 2 - p and b = p - 1.
+
+        The slope is A - B with A and B positive, the curvature a A + b B, and what
+        follows a^2 A - b^2 B.
+        """
+        return max(self.power - 1.0, 2.0 - self.power)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return v^a (e^(a eta) - 1) / a + y v^-b (e^(-b eta) - 1) / b.
+
+        With a = 2 - p, b = p - 1. By ``expm1``: near p = 1 the second term is large and
+        hardly changes.
+        """
+        (y, v), xp = self.split(y), namespace(eta)
+        a, b = 2.0 - self.power, self.power - 1.0
+        value: Vector = v**a * xp.expm1(a * eta) / a
+        return value + _times(y * v**-b, xp.expm1(-b * eta) / b)
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return m^(2-p) - y m^(1-p)."""
+        power, other = self._powers(y, eta)
+        return power - other
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return (2-p) m^(2-p) + (p-1) y m^(1-p)."""
+        power, other = self._powers(y, eta)
+        return (2.0 - self.power) * power + (self.power - 1.0) * other
+
+    def weigh_exposure(self, exposure: Vector) -> Vector:
+        """Return v^(2-p)."""
+        weight: Vector = exposure ** (2.0 - self.power)
+        return weight
+
+    def _powers(self, y: Vector, eta: Vector) -> tuple[Vector, Vector]:
+        """Return m^(2-p) and y m^(1-p)."""
+        (y, v), a, b = self.split(y), 2.0 - self.power, self.power - 1.0
+        return v**a * _exp_times(a, eta), _times(y * v**-b, _exp_times(-b, eta))
+
+
+def _times(y: Vector, other: Vector) -> Vector:
+    """Return a product that is zero where y is, even if the other is infinite."""
+    product: Vector = y * namespace(y).where(y > 0.0, other, 0.0)
+    return product
+
+
+def _exp_times(factor: float, eta: Vector) -> Vector:
+    """Return e^(factor eta), as exact as an exponential of a number that is exact.
+
+    Rounding the product would multiply it by as many roundings as it is large.
+    """
+    xp = namespace(eta)
+    eta = xp.clip(eta, -FAR, FAR)
+    product = factor * eta
+    lost = _lost_of_product(factor, eta, rounded=product)
+    power: Vector = xp.exp(product) * (1.0 + lost)
+    return power
+
+
+def _lost_of_product(factor: float, x: Vector, *, rounded: Vector) -> Vector:
+    """Return factor x less its rounded product, for x no larger than ``FAR``.
+
+    Both are split into parts whose products are exact (Dekker, *A floating-point
+    technique for extending the available precision*, Numerische Mathematik 18, 1971).
+    """
+    xp = namespace(x)
+    high = xp.astype(xp.astype(x, xp.float32), x.dtype)
+    exponent = frexp(factor)[1]  # a factor may be no number of 32 bits
+    upper = ldexp(float(np.float32(ldexp(factor, -exponent))), exponent)
+    low, lower = x - high, factor - upper
+    lost: Vector = (upper * high - rounded) + upper * low + lower * high + lower * low
+    return lost
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class NegativeBinomial(LogLink):
+    """Negative binomial loss of a declared ``dispersion`` a, for counts from zero.
+
+    (y + 1/a) ln(1 + a m) - y ln(a m) with the mean m; the variance is m + a m^2.
+    """
+
+    dispersion: float
+    offset: bool = False
+    # l'' = (y + 1/a) p (1 - p) with p = a m / (1 + a m), as of a logistic loss.
+    self_concordance: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a dispersion of which no count shows anything."""
+        if not LEAST_DISPERSION <= self.dispersion <= LARGEST_DISPERSION:
+            raise InvalidInput(
+                f"dispersion={self.dispersion}; it must lie between "
+                f"{LEAST_DISPERSION:g}, where Poisson does as well, and "
+                f"{LARGEST_DISPERSION:g}"
+            )
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return y ln(1 + 1/(a m)) + ln(1 + a m) / a, which both are positive."""
+        y, v = self.split(y)
+        xp, a = namespace(eta), self.dispersion
+        log_odds = eta + xp.log(beside(eta, np.asarray(a)) * v)
+        below, above = xp.logaddexp(0.0, -log_odds), xp.logaddexp(0.0, log_odds)
+        value: Vector = y * below + above / a
+        return value
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return (m - y) / (1 + a m)."""
+        y, v, small, size = self._parts(y, eta)
+        xp = namespace(eta)
+        slope: Vector = xp.where(eta > 0.0, v - y * small, v * small - y) / size
+        return slope
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return (1 + a y) m / (1 + a m)^2."""
+        y, v, small, size = self._parts(y, eta)
+        curvature: Vector = (1.0 + self.dispersion * y) * (v * small / size / size)
+        return curvature
+
+    def _parts(self, y: Vector, eta: Vector) -> tuple[Vector, Any, Vector, Vector]:
+        """Return y, v, e^-|eta| and 1 + a m, this times e^-eta if eta is positive."""
+        y, v = self.split(y)
+        xp, a = namespace(eta), self.dispersion
+        small = xp.exp(-abs(eta))
+        size = xp.where(eta > 0.0, small + a * v, 1.0 + a * v * small)
+        return y, v, small, size
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class Pinball(Loss):
+    """Pinball loss of a ``quantile`` q, smoothed by a logistic kernel of a ``width`` h.
+
+    q e + h ln(1 + exp(-e/h)) with e = y - eta. The width is in the unit of y; as it
+    goes to zero the loss becomes max(q e, (q - 1) e), which has a kink.
+    """
+
+    quantile: float = 0.5
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a quantile outside (0, 1), and a width that is no positive number."""
+        if not 0.0 < self.quantile < 1.0:
+            raise InvalidInput(f"quantile={self.quantile}; it must lie between 0 and 1")
+        require_magnitude("quantile", self.quantile)
+        if not (isfinite(self.width) and self.width > 0.0):
+            raise InvalidInput(f"width={self.width}; it must be positive")
+        require_magnitude("width", self.width)
+
+    @property
+    def slope_bound(self) -> float:
+        """The steeper side's."""
+        return max(self.quantile, 1.0 - self.quantile)
+
+    @property
+    def curvature_bound(self) -> float:
+        """That of a logistic loss, over the width."""
+        return 0.25 / self.width
+
+    @property
+    def third_bound(self) -> float:
+        """That of a logistic loss, over the squared width."""
+        return 1.0 / (6.0 * sqrt(3.0)) / self.width / self.width
+
+    @property
+    def self_concordance(self) -> float:
+        """That of a logistic loss, over the width."""
+        return 1.0 / self.width
+
+    def labels(self, y: ArrayLike) -> Vector:
+        """Return the targets: finite numbers."""
+        return _targets(y, 1)
+
+    def value(self, y: Vector, eta: Vector) -> Vector:
+        """Return h (q ln(1 + e^-z) + (1 - q) ln(1 + e^z)), z = (eta - y) / h."""
+        z, xp = (eta - y) / self.width, namespace(eta)
+        above = self.quantile * xp.logaddexp(0.0, -z)
+        value: Vector = above + (1.0 - self.quantile) * xp.logaddexp(0.0, z)
+        return self.width * value
+
+    def slope(self, y: Vector, eta: Vector) -> Vector:
+        """Return 1 / (1 + e^-z) - q."""
+        z, lost = self._distance(y, eta)
+        share, rest = expit(z), expit(-z)
+        change = lost * share * rest
+        if self.quantile > 0.5:  # what is near one has fewer digits
+            return (1.0 - self.quantile) - (rest - change)
+        return (share + change) - self.quantile
+
+    def curvature(self, y: Vector, eta: Vector) -> Vector:
+        """Return 1 / (1 + e^-z) / (1 + e^z) / h."""
+        z, lost = self._distance(y, eta)
+        share, rest = expit(z), expit(-z)
+        return share * rest * (1.0 + lost * (rest - share)) / self.width
+
+    def _distance(self, y: Vector, eta: Vector) -> tuple[Vector, Vector]:
+        """Return z, and what its difference and its quotient lost.
+
+        Far from a target they would multiply a small slope by as many roundings as z
+        is large. The difference's is found as Knuth's two-sum does.
+        """
+        xp, error = namespace(eta), eta - y
+        back = error - eta
+        lost = (eta - (error - back)) - (y + back)
+        z = xp.clip(error / self.width, -FAR, FAR)
+        product = self.width * z
+        lost = (
+            lost + (error - product) - _lost_of_product(self.width, z, rounded=product)
+        )
+        return z, xp.where(abs(z) < FAR, lost / self.width, 0.0)
 
 
 LOGISTIC = Logistic()

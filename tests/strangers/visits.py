@@ -13,7 +13,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 @stored
 @dataclass(frozen=True, slots=True)
-class Poisson(Loss):
+class Visits(Loss):
     """Half the Poisson deviance, e^eta - y eta, up to what only y decides."""
 
     # l''' = l'', and neither has a bound.
