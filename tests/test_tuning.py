@@ -30,13 +30,13 @@ from expunge.core.penalties import Penalty
 from expunge.core.solver import minimise
 from expunge.core.sums import largest_move, loss_gradient, predict
 from expunge.exceptions import CannotRemove, InvalidInput, Unsupported
-from expunge.promise.radius import Radius, best_radius
 from expunge.removal import Draft, State, measure_gradient
-from expunge.removal.state import state_size
+from expunge.removal.state import state_size, summarise
 from expunge.selection import tune as tune_module
 from expunge.selection.choice import ErrorInterval, Split, fold_of, folds_of
 from expunge.selection.fold_fits import Held, bound_loss
-from expunge.selection.tune import Tuning, look, retune, tune
+from expunge.selection.metric import Metric
+from expunge.selection.tune import Tuning, bound_distance, look, retune, tune
 from tests.strangers.visits import Visits
 
 ALPHAS = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
@@ -268,14 +268,14 @@ def test_models_that_train_on_none_of_the_rows_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     each = KINDS["logistic"]()
-    tuning, real = each.tuned(), tune_module._step
+    tuning, real = each.tuned(), tune_module._factored
     steps: list[State] = []
 
-    def step(state: State) -> tuple[State, Draft]:
+    def step(state: State) -> State:
         steps.append(state)
         return real(state)
 
-    monkeypatch.setattr(tune_module, "_step", step)
+    monkeypatch.setattr(tune_module, "_factored", step)
     first = each.split.bounds[0]
     found = each.retuned(tuning, np.array([first, first + 1]))
     assert len(steps) == (FOLDS - 1) * len(ALPHAS)
@@ -295,6 +295,79 @@ def test_one_matrix_a_model_is_kept_between_requests() -> None:
             assert state.cache is None
             assert state.sums.moment is None
             assert state_size(state) <= size * (size + 3)
+
+
+def exact_metric(state: State, rows: Rows, held: Rows) -> tuple[float, float, float]:
+    """Return the smallest eigenvalue, the longest row and the spread, by inverses."""
+    hessian = state.smooth_hessian()
+    outputs = hessian.outputs
+    floor, longest, spread = [], [], []
+    for output in range(outputs):
+        H = hessian.dense()[output::outputs, output::outputs]
+        inverse = np.linalg.inv(H)
+        floor.append(np.linalg.eigvalsh(H)[0])
+        seen = rows.dense()[rows.weight > 0.0]
+        longest.append(np.einsum("ij,jk,ik->i", seen, inverse, seen).max() ** 0.5)
+        others = np.einsum("ij,jk,ik->i", held.dense(), inverse, held.dense())
+        spread.append(held.weight @ others)
+    return min(floor), max(longest), max(spread)
+
+
+def holds(metric: Metric, state: State, rows: Rows, held: Rows) -> bool:
+    """Whether a metric is on the safe side of the exact one."""
+    floor, longest, spread = exact_metric(state, rows, held)
+    safe = metric.floor <= floor * (1 + 1e-9)
+    safe &= metric.longest >= longest * (1 - 1e-9)
+    return bool(safe and metric.spread >= spread * (1 - 1e-9))
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("kind", ["logistic", "squared", "one against the rest"])
+def test_metric_follows_removals_and_must(kind: str, *, stale: bool) -> None:
+    """By updates of a few rows, by many, and at another anchor."""
+    each, broken, finite = KINDS[kind](), 0, 0
+    tuning = each.tuned()
+    for gone in removals(each, seed=2).values():
+        after = each.split.without(gone)
+        new = each.retuned(tuning, gone)
+        for fold, (was, now) in enumerate(zip(tuning.models, new.models, strict=True)):
+            rows, held = after.training(fold), after.validation(fold)
+            for old, model in zip(was, now, strict=True):
+                if np.array_equal(old.state.anchor, model.state.anchor):
+                    metric = old.metric if stale else model.metric
+                    broken += not holds(metric, model.state, rows, held)
+                    finite += np.isfinite(model.metric.longest)
+    assert finite > 50
+    assert (broken > 0) == stale
+
+
+def test_metric_is_near_the_exact_one() -> None:
+    each = KINDS["logistic"]()
+    gone = np.array([3, 90])
+    after = each.split.without(gone)
+    for fold, row in enumerate(each.retuned(each.tuned(), gone).models):
+        rows, held = after.training(fold), after.validation(fold)
+        for model in row:
+            exact = exact_metric(model.state, rows, held)
+            assert model.metric.longest <= 1.5 * exact[1]
+            assert model.metric.spread <= 2.5 * exact[2]
+            assert model.metric.floor >= 0.4 * exact[0]
+
+
+def test_metric_of_another_anchor_holds_there() -> None:
+    each, rng = KINDS["logistic"](), np.random.default_rng(0)
+    rows, held = each.split.training(0), each.split.validation(0)
+    for model in each.tuned().models[0]:
+        state, size = model.state, model.state.anchor.size
+        loss = state.objective.loss
+        for length in (0.01, 0.3, 1.0):
+            theta = state.anchor + length * rng.normal(size=size)
+            moved = largest_move(loss, rows, step=theta - state.anchor)
+            there = summarise(state.objective, rows, theta=theta)
+            metric = model.metric.at(there, moved=moved)
+            assert metric is not None
+            assert holds(metric, there, rows, held)
+            assert metric.longest < np.inf or moved > 2.0
 
 
 def test_folds_depend_on_the_person_and_the_key_alone() -> None:
@@ -321,10 +394,16 @@ class Mistake:
     wrong: Any
 
 
-def half_a_radius(state: State, draft: Draft, **options: Any) -> Radius:
-    """Return a radius that is too small where the answer is not exact."""
-    found = best_radius(state, draft, **options)
-    return replace(found, value=1e-3 * found.value)
+def half_a_radius(*given: Any, **options: Any) -> tuple[float, float]:
+    """Return distances that are too small where the answer is not exact."""
+    radius, way = bound_distance(*given, **options)
+    return 1e-3 * radius, 1e-3 * way
+
+
+def half_a_way(*given: Any, **options: Any) -> tuple[float, float]:
+    """Return a distance that is too small in the norm of the Hessian alone."""
+    radius, way = bound_distance(*given, **options)
+    return radius, 1e-2 * way
 
 
 def no_slope(
@@ -338,7 +417,8 @@ def no_slope(
 
 
 MISTAKES = {
-    "a radius too small": Mistake(tune_module, "best_radius", half_a_radius),
+    "a radius too small": Mistake(tune_module, "bound_distance", half_a_radius),
+    "a way too short": Mistake(tune_module, "bound_distance", half_a_way),
     "a flat loss": Mistake(tune_module, "bound_loss", no_slope),
 }
 
@@ -409,8 +489,10 @@ def test_look_adds_up_all_folds_but_the_own() -> None:
     for fold, row in enumerate(tuning.models):
         for place, state in enumerate(model.state for model in row):
             theta = state.last + 0.1 * rng.normal(size=state.last.size)
-            stepped[fold, place] = state, Draft(theta, rng.normal(size=theta.size))
-    for (fold, _), model in look(stepped, each.split).items():
+            draft = Draft(theta, rng.normal(size=theta.size))
+            stepped[fold, place] = state, draft, Metric.plain(state)
+    held = [Held.of(rows) for rows in each.split.by_fold()]
+    for (fold, _), model in look(stepped, each.split, held=held).items():
         state, draft = model.state, model.draft
         rows = each.split.training(fold)
         alone = measure_gradient(state, draft, remaining=rows)
@@ -419,8 +501,8 @@ def test_look_adds_up_all_folds_but_the_own() -> None:
         assert draft.moved is not None
         move = largest_move(state.objective.loss, rows, step=draft.theta - state.anchor)
         assert draft.moved[1] >= move * (1 - 1e-12)
-        held = each.split.validation(fold)
-        own = loss_gradient(state.objective.loss, held, theta=draft.theta)[0]
+        judges = each.split.validation(fold)
+        own = loss_gradient(state.objective.loss, judges, theta=draft.theta)[0]
         assert model.loss.value == pytest.approx(own)
 
 

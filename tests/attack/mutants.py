@@ -272,14 +272,25 @@ def _narrow(low: float, value: float, high: float) -> Any:
 
 def bound_by_another_fold() -> None:
     """Bound each fold's error by the radius of the model before it."""
-    real = import_module("expunge.selection.tune").best_radius
+    real = import_module("expunge.selection.tune").bound_distance
     before: list[Any] = []
 
-    def best_radius(*given: Any, **options: Any) -> Any:
+    def bound_distance(*given: Any, **options: Any) -> Any:
         before.append(real(*given, **options))
         return before[-2] if len(before) > 1 else before[-1]
 
-    put("selection.tune", "best_radius", best_radius)
+    put("selection.tune", "bound_distance", bound_distance)
+
+
+def shorten_the_way_in_folds() -> None:
+    """Let the way to a fold's minimiser be a hundredth in the norm of its Hessian."""
+    real = import_module("expunge.selection.tune").bound_distance
+
+    def bound_distance(*given: Any, **options: Any) -> Any:
+        radius, way = real(*given, **options)
+        return radius, way / 1e2
+
+    put("selection.tune", "bound_distance", bound_distance)
 
 
 def train_on_the_own_fold() -> None:
@@ -695,6 +706,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "choose-the-first": Mutant(choose_the_first, ("tuned",)),
     "narrow-the-bars": Mutant(narrow_the_bars, ("tuned",)),
     "bound-by-another-fold": Mutant(bound_by_another_fold, ("tuned",)),
+    "shorten-the-way-in-folds": Mutant(shorten_the_way_in_folds, ("tuned",)),
     "train-on-the-own-fold": Mutant(train_on_the_own_fold, ("tuned",)),
     "remove-from-the-own-fold": Mutant(remove_from_the_own_fold, ("tuned",)),
     "weigh-from-the-last-refit": Mutant(

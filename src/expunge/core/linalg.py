@@ -318,6 +318,12 @@ class Cholesky:
         n_blocks = len(self.factors)
         return _apply(solve_block, b, n_blocks=n_blocks, outputs=self.outputs)
 
+    def half_solve(self, index: int, columns: Matrix) -> Matrix:
+        """Return L^-1 times columns, L the factor of a block: half of a solution."""
+        image: Matrix
+        image, _ = lapack.dtrtrs(self.factors[index], columns, lower=1)
+        return image
+
     def inverse(self, *, overwrite: bool = False) -> Symmetric:
         """Return the dense inverse of A, in this memory if ``overwrite``."""
         other, inverses = _elsewhere.get(), []

@@ -64,6 +64,7 @@ from .rounding import Rounding
 SHARES = (0.995, 0.98, 0.9, *(0.5**k for k in range(1, 40)))
 LANCZOS = 21  # steps at most
 NEAR = 5e-3  # how far the value may be from an eigenvalue, relatively: it is nearer
+NEAR_SOLUTION = 1e-10  # what a solution may leave of the right side
 # Of e, what pays for the rounding of a mean row: (a + h)^2 >= (1 - t) a^2 - h^2 / t.
 SHARE = 1e-6
 
@@ -87,10 +88,12 @@ class NumberFloor(Private):
     """|D|_H >= sqrt(smallest) |D|.
 
     With ``rounding``, whose state has H_U, a dual norm is computed by products with it.
+    ``row`` bounds every row in the norm of H_U^-1, where it was measured.
     """
 
     smallest: float
     rounding: Rounding | None = None
+    row: float = inf
 
     def dual_norm(self, v: Vector) -> float:
         """Return a bound on |v| in the norm of H_U^-1."""
@@ -99,12 +102,15 @@ class NumberFloor(Private):
         return inverse_norm(self.rounding, v, floor=self.smallest)
 
     def longest_row(self, R: float) -> float:
-        """Return R over the root."""
-        return R / sqrt(self.smallest)
+        """Return R over the root, or what was measured."""
+        return min(R / sqrt(self.smallest), self.row)
 
     def faded(self, b: float, modulus: float) -> "NumberFloor":
         """Return the floor where curvature may have fallen by e^-b, yet not below."""
-        return NumberFloor(max(modulus, self.smallest * exp(-b) if b < 700.0 else 0.0))
+        if not b < 700.0:
+            return NumberFloor(modulus)
+        smallest = max(modulus, self.smallest * exp(-b))
+        return NumberFloor(smallest, row=self.row * exp(0.5 * b) * SAFETY)
 
 
 def local_radius(floor: Floor, decrement: float, *, rate: float, R: float) -> float:
@@ -115,11 +121,18 @@ def local_radius(floor: Floor, decrement: float, *, rate: float, R: float) -> fl
     loss's self-concordance, and E the longest row in the norm of the floor.
     """
     smallest = floor.smallest
-    if not (smallest > 0.0 and isfinite(decrement) and isfinite(rate)):
+    if not smallest > 0.0:
+        return inf
+    way = local_way(floor, decrement, rate=rate, R=R)
+    return way / sqrt(smallest) * SAFETY + UNDERFLOW
+
+
+def local_way(floor: Floor, decrement: float, *, rate: float, R: float) -> float:
+    """Return the same bound in the norm of the Hessian there."""
+    if not (floor.smallest > 0.0 and isfinite(decrement) and isfinite(rate)):
         return inf
     reach = rate * floor.longest_row(R) * SAFETY
-    way = local_distance(decrement * SAFETY + UNDERFLOW, reach)
-    return way / sqrt(smallest) * SAFETY + UNDERFLOW
+    return local_distance(decrement * SAFETY + UNDERFLOW, reach)
 
 
 def local_distance(decrement: float, R: float) -> float:
@@ -287,8 +300,10 @@ def approximate_solution(state: State, v: Vector) -> Vector:
         def precondition(r: Vector) -> Vector:
             return scale * r
 
-    operator = state.hessian_operator()
-    return conjugate_gradients(operator, v, precondition=precondition, max_steps=30).x
+    operator, enough = state.hessian_operator(), NEAR_SOLUTION * norm(v)
+    return conjugate_gradients(
+        operator, v, precondition=precondition, enough=enough, max_steps=30
+    ).x
 
 
 def split_length(v: Vector) -> tuple[float, Vector]:

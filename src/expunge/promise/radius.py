@@ -40,6 +40,7 @@ from .floor import (
     curvature_floor,
     intercept_form,
     local_radius,
+    local_way,
     quick_floor,
     split_length,
     strong_convexity,
@@ -75,12 +76,15 @@ class Radii(Private):
     remaining
         The remaining rows, for the kinds that look at them; their gradient must
         have been measured by the draft's mechanism.
+    known
+        A floor of the state's Hessian, if it was found before.
     """
 
     state: State
     draft: Draft
     row_norm: float | None = None
     remaining: RowSource | None = None
+    known: NumberFloor | None = None
 
     def best(self, enough: float = 0.0) -> Radius:
         """Return the smallest radius, and its kind.
@@ -150,6 +154,8 @@ class Radii(Private):
     @cached_property
     def floor(self) -> NumberFloor:
         """A floor proved by a Cholesky factor, or mu_U."""
+        if self.known is not None:
+            return self.known
         return NumberFloor(curvature_floor(self.rounding), self.rounding)
 
     @cached_property
@@ -214,17 +220,39 @@ class Radii(Private):
         How far predictors move is bounded by the longest row, or, which takes another
         pass, by the largest move of one.
         """
+        return self.distances(quick=quick, by_move=by_move)[0]
+
+    def distances(
+        self, *, quick: bool = False, by_move: bool = True
+    ) -> tuple[float, float]:
+        """Return the local radius from r, and the same bound in the norm of H_U.
+
+        Infinite for a loss that is not self-concordant.
+        """
+        seen = self._seen(quick=quick, by_move=by_move)
+        if seen is None:
+            return inf, inf
+        floor, decrement, b = seen
+        fade = half_exponential(b)
+        there = floor.faded(b, self.modulus)
+        way = local_way(there, fade * decrement, rate=self.rate, R=self.longest)
+        return self._local(floor, decrement, b=b), fade * way * SAFETY
+
+    def _seen(
+        self, *, quick: bool, by_move: bool
+    ) -> tuple[NumberFloor, float, float] | None:
+        """Return a floor, |r| in the norm of H_U^-1, and how far predictors moved."""
         floor, measured = self._floor(quick=quick), self.draft.measured
         if floor is None or measured is None:
-            return inf
+            return None
         move = self.longest * self._lifted_length
         if by_move:
             if self.state.features is not None:
-                return inf  # the anchor's predictors are those of other rows
+                return None  # the anchor's predictors are those of other rows
             move = self._move + self.rounding.predictor(self.length) * self.longest
         rounding = self.rounding.gradient(self.draft, step=self.length)
         decrement = floor.dual_norm(measured) + rounding / sqrt(floor.smallest)
-        return self._local(floor, decrement, b=self.rate * move * SAFETY)
+        return floor, decrement, self.rate * move * SAFETY
 
     def near(self, *, seen: bool = False, quick: bool = False) -> float:
         """Return the local radius of a loss that is not self-concordant.

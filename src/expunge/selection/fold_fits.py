@@ -11,7 +11,8 @@ loss's bounds on slope and curvature and r the radius, convexity gives
 and \|V(theta*) - V(theta)\| <= k1 r sum w \|x\|. Where a loss has no k2, its growth nu
 gives (e^(nu R r) - 1) / (nu R) tr H in place of k2 r sum w \|x\|^2, R the longest row
 and H the Hessian of V at theta. The gradient of the sum is much shorter than the sum of
-the gradients, which cancel where a model fits.
+the gradients, which cancel where a model fits. In the norm of the Hessian that the
+model trains with, the way, the gradient and the rows are far shorter (``metric``).
 
 ``tune`` keeps these models between requests. ``tune_folds`` does not: where each fold
 learns its own preprocessing, a removal changes every row of every fold; and a model too
@@ -49,6 +50,7 @@ from ..removal import Draft, Mechanism, State
 from ..removal.matrix_free import choose_mechanism
 from ..removal.sums import Magnitude
 from .choice import Choice, ErrorInterval, Rule, Split, choose, pool_intervals
+from .metric import Metric
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -75,8 +77,11 @@ class FoldModel(Private):
     ----------
     state, draft
         The removal's state and its answer, with the gradient measured on the rows.
-    radius
-        How far the answer may be from the exact minimiser.
+    radius, way
+        How far the answer may be from the exact minimiser, and the same in the norm of
+        the Hessian.
+    metric
+        How long rows are in that norm.
     loss
         Holds the sum of losses that the exact minimiser has on the fold's own rows.
     solved
@@ -86,12 +91,21 @@ class FoldModel(Private):
     state: State
     draft: Draft
     radius: float
+    way: float
+    metric: Metric
     loss: ErrorInterval
     solved: bool = False
 
     def judged_on(self, held: Held) -> "FoldModel":
         """Return the model with the loss that it has on these rows."""
-        loss = bound_loss(self.state, self.draft, radius=self.radius, held=held)
+        loss = bound_loss(
+            self.state,
+            self.draft,
+            radius=self.radius,
+            way=self.way,
+            metric=self.metric,
+            held=held,
+        )
         return replace(self, loss=loss)
 
     def kept(self) -> "FoldModel":
@@ -251,8 +265,9 @@ def fit_model(
     terms = FitTerms(objective, mechanism, None, rows.total_weight)
     answer = retrain_answer(terms, rows, start=start)
     state, draft, radius = answer.state, answer.draft, answer.radius.value
+    metric = Metric.measure(state, rows, held=held.rows)
     loss = bound_loss(state, draft, radius=radius, held=held)
-    return FoldModel(state, draft, radius, loss, solved=True)
+    return FoldModel(state, draft, radius, inf, metric, loss, solved=True)
 
 
 def bound_loss(
@@ -261,11 +276,14 @@ def bound_loss(
     *,
     radius: float,
     held: Held,
+    way: float = inf,
+    metric: Metric | None = None,
     eta: Vector | None = None,
 ) -> ErrorInterval:
     """Return bounds on the sum of losses that the exact minimiser has on these rows.
 
-    ``eta`` are the rows' predictors, if they are known.
+    ``way`` is the distance in the norm of the Hessian, which takes a ``metric`` to be
+    of use; ``eta`` are the rows' predictors, if they are known.
     """
     rows, norms = held
     total = rows.total_weight
@@ -308,14 +326,25 @@ def bound_loss(
         terms = np.sqrt(steepness) + (2.0 / nu * traces if nu else 0.0)
         far = 1.0 + row_norms(eta.reshape(len(y), -1))
         rounding += 8.0 * UNIT_ROUNDOFF * float(weight @ (terms * far)) * SAFETY
-    slope = norm(lift_slopes(rows, slopes)) + ulps * steep + shift.slopes(off)
-    slope += 8.0 * UNIT_ROUNDOFF * shift.cancelling(off)
-    steepest = inf
+    v = lift_slopes(rows, slopes)
+    doubt = ulps * steep + shift.slopes(off)
+    doubt += 8.0 * UNIT_ROUNDOFF * shift.cancelling(off)
+    slope, steepest = norm(v) + doubt, inf
     if isfinite(loss.slope_bound):
         steepest = loss.slope_bound * float(weight @ norms)
     fall = min(slope, steepest) * r
     # A slope grows along the way by a convex function of it.
-    rise = min(slope * r + 0.5 * shift.slopes(r, far=off) * r, steepest * r)
+    bent = 0.5 * shift.slopes(r, far=off) * r
+    if metric is not None and way < inf:
+        within = metric.norm_at(state)
+        along = within.dual_norm(v) + doubt / sqrt(within.smallest)
+        fall = min(fall, along * way)
+        if isfinite(loss.curvature_bound):
+            bent = min(bent, 0.5 * loss.curvature_bound * metric.spread * way * way)
+        rise = min(slope * r, along * way) + bent
+    else:
+        rise = slope * r + bent
+    rise = min(rise, steepest * r)
     low = value - (fall + rounding) * SAFETY
     return ErrorInterval(low, value, value + (rise + rounding) * SAFETY)
 

@@ -23,19 +23,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite, isinf
+from math import inf, isfinite, isinf
 from typing import TypeAlias
 
 import numpy as np
 
 from ..core.arrays import Index, Vector, norm
 from ..core.objective import Objective
+from ..core.rows import Rows
 from ..core.sums import largest_moves, predict_each, slopes_at_each
 from ..core.values import Private, stored
 from ..engines import Workers
 from ..exceptions import CannotRemove, InvalidInput
 from ..private_model.answers import REFUSALS
-from ..promise.radius import best_radius
+from ..promise.radius import Radii
 from ..promise.rounding import Rounding
 from ..removal import Draft, Newton, State
 from ..removal.newton import hessian_step, refresh_preconditioner
@@ -53,14 +54,16 @@ from .fold_fits import (
     require_training,
     run_in_threads,
 )
+from .metric import Metric
 
 __all__ = ["Tuning", "require_training", "retune", "tune"]
 
 FoldCandidate: TypeAlias = tuple[int, int]
 """A fold, and the position of a candidate."""
 
-Step: TypeAlias = Callable[[FoldCandidate], tuple[State, Draft]]
-Run: TypeAlias = Callable[..., Iterable[tuple[State, Draft] | None]]
+Stepped: TypeAlias = tuple[State, Draft, Metric]
+Step: TypeAlias = Callable[[FoldCandidate], Stepped]
+Run: TypeAlias = Callable[..., Iterable[Stepped | None]]
 
 NEWTON = Newton(certified=False)
 # A step that leaves more than this share of the gradient calls for a costlier one. Slow
@@ -133,6 +136,7 @@ def tune(
             for candidate, model in enumerate(models)
         },
         split,
+        held=[Held.of(rows) for rows in split.by_fold()],
     )
 
 
@@ -149,6 +153,7 @@ def retune(tuning: Tuning, split: Split, *, gone: Index) -> Tuning:
     after = split.without(gone)
     require_training(after, CannotRemove)
     removed, folds = split.rows.take(gone), split.folds_at(gone)
+    held = [Held.of(rows) for rows in after.by_fold()]
     with suppress(*REFUSALS):
         stepped, models = {}, {}
         for fold, before in enumerate(tuning.models):
@@ -159,42 +164,44 @@ def retune(tuning: Tuning, split: Split, *, gone: Index) -> Tuning:
                     state = model.state
                     change = state.sums.over(leaving, leaving=True)
                     require_rest(state, change)
-                    stepped[key] = _step(state.replace(sums=state.sums - change))
+                    rest = _factored(state.replace(sums=state.sums - change))
+                    metric = model.metric.without(change, before=state, state=rest)
+                    stepped[key] = *NEWTON.step(rest), metric
                 else:  # it trains on none of them, and is judged by fewer rows
-                    held = Held.of(after.validation(fold))
-                    models[key] = model.judged_on(held)
-        updated = _settle(models | look(stepped, after), after)
+                    models[key] = model.judged_on(held[fold])
+        updated = _settle(models | look(stepped, after, held=held), after, held=held)
         if updated.choice.certified:
             return updated
     return tune(tuning.objectives, after)
 
 
-def _step(state: State) -> tuple[State, Draft]:
-    """Return the Newton step from the anchor."""
-    return NEWTON.step(refresh_preconditioner(state, dense=False))
+def _factored(state: State) -> State:
+    """Return the state with a factor of its Hessian."""
+    return refresh_preconditioner(state, dense=False)
 
 
 def look(
-    stepped: Mapping[FoldCandidate, tuple[State, Draft]], split: Split
+    stepped: Mapping[FoldCandidate, Stepped], split: Split, *, held: Sequence[Held]
 ) -> dict[FoldCandidate, FoldModel]:
-    """Return the models, their gradients and losses measured on the rows."""
+    """Return the models, their gradients and losses measured on the rows.
+
+    ``held`` are the rows of each fold.
+    """
     models: dict[FoldCandidate, FoldModel] = {}
     if not stepped:
         return models
-    keys, pairs = list(stepped), list(stepped.values())
+    keys, found = list(stepped), list(stepped.values())
     folds = np.array([fold for fold, _ in keys])
-    loss = pairs[0][0].objective.loss
-    thetas = np.array([draft.theta for _, draft in pairs])
-    steps = thetas - np.array([state.anchor for state, _ in pairs])
-    longest = [state.magnitude.row_norm for state, _ in pairs]
+    loss = found[0][0].objective.loss
+    thetas = np.array([draft.theta for _, draft, _ in found])
+    steps = thetas - np.array([state.anchor for state, _, _ in found])
+    longest = [state.magnitude.row_norm for state, _, _ in found]
     moves = np.array(longest) * np.array(list(map(norm, steps)))
     far = moves > SMALL_MOVE
     moves[far] = 0.0
     slopes = np.zeros_like(thetas)
-    held: list[Held] = []
     etas: dict[int, Vector] = {}  # of the rows by which each is judged
-    for fold, rows in enumerate(split.by_fold()):
-        held.append(Held.of(rows))
+    for fold, (rows, _) in enumerate(held):
         own = np.flatnonzero(folds == fold)
         if len(own):
             own_etas = predict_each(loss, rows, thetas=thetas[own])
@@ -207,7 +214,7 @@ def look(
         if some.any():
             further = largest_moves(loss, rows, steps=steps[some])
             moves[some] = np.maximum(moves[some], further)
-    for which, (key, (state, draft)) in enumerate(stepped.items()):
+    for which, (key, (state, draft, metric)) in enumerate(stepped.items()):
         scale, theta = state.penalty_weight, draft.theta
         quadratic = state.objective.quadratic_gradient(theta, scale=scale)
         draft = replace(
@@ -218,15 +225,35 @@ def look(
         # The gradient was added up fold by fold, after the rows of each.
         sums = state.sums.replace(roundings=state.sums.roundings + split.n_folds)
         judged = state.replace(sums=sums)
-        radius = best_radius(judged, draft, remaining=split.rows).value
+        radius, way = bound_distance(judged, draft, metric=metric, remaining=split.rows)
         interval = bound_loss(
-            state, draft, radius=radius, held=held[key[0]], eta=etas[which]
+            state,
+            draft,
+            radius=radius,
+            way=way,
+            metric=metric,
+            held=held[key[0]],
+            eta=etas[which],
         )
-        models[key] = FoldModel(state, draft, radius, interval)
+        models[key] = FoldModel(state, draft, radius, way, metric, interval)
     return models
 
 
-def _settle(models: dict[FoldCandidate, FoldModel], split: Split) -> Tuning:
+def bound_distance(
+    state: State, draft: Draft, *, metric: Metric, remaining: Rows
+) -> tuple[float, float]:
+    """Return how far a minimiser may be, also in the norm of the Hessian."""
+    known = metric.norm_at(state)
+    radii = Radii(state, draft, remaining=remaining, known=known)
+    if isfinite(radii.rate):
+        radius, way = radii.distances()
+        return min(radius, radii.residual()), way
+    return radii.best().value, inf
+
+
+def _settle(
+    models: dict[FoldCandidate, FoldModel], split: Split, *, held: Sequence[Held]
+) -> Tuning:
     """Return the tuning with its choice, refining contenders until it is certified."""
     total, folds = split.rows.total_weight, range(split.n_folds)
     candidates = range(len(models) // split.n_folds)
@@ -243,42 +270,52 @@ def _settle(models: dict[FoldCandidate, FoldModel], split: Split) -> Tuning:
         hopeless = any(isinf(m.loss.high) for m in rivals.values() if m.solved)
         if choice.certified or hopeless or not left:
             break
-        models = models | _refine(left, split, hurry=n_rounds >= ROUNDS)
+        hurry = n_rounds >= ROUNDS
+        models = models | _refine(left, split, held=held, hurry=hurry)
         n_rounds += 1
     kept = (tuple(models[fold, each].kept() for each in candidates) for fold in folds)
     return Tuning(tuple(kept), choice)
 
 
 def _refine(
-    models: Mapping[FoldCandidate, FoldModel], split: Split, *, hurry: bool
+    models: Mapping[FoldCandidate, FoldModel],
+    split: Split,
+    *,
+    held: Sequence[Held],
+    hurry: bool,
 ) -> dict[FoldCandidate, FoldModel]:
     """Return models with closer answers: of those without a bound first, if any."""
     unbounded = {p: model for p, model in models.items() if isinf(model.loss.high)}
     left = unbounded or dict(models)
     closer: dict[FoldCandidate, FoldModel] = {}
 
-    def further(key: FoldCandidate) -> tuple[State, Draft]:
+    def further(key: FoldCandidate) -> Stepped:
         """Return a step from the answer, with the Hessian at the anchor."""
         state, draft = left[key].state, left[key].draft
         assert draft.measured is not None
         if state.cache is None:  # none of its rows left
-            state = refresh_preconditioner(state, dense=False)
+            state = _factored(state)
         minimum = hessian_step(state)(draft.theta, draft.measured - draft.subgradient)
-        return state.replace(last=minimum.x), Draft(minimum.x, minimum.subgradient)
+        further = Draft(minimum.x, minimum.subgradient)
+        return state.replace(last=minimum.x), further, left[key].metric
 
-    def anchored(key: FoldCandidate) -> tuple[State, Draft]:
+    def anchored(key: FoldCandidate) -> Stepped:
         """Return a step with all sums taken at the answer."""
         objective, theta = left[key].state.objective, left[key].draft.theta
         rows = split.training(key[0])
         sums = sum_rows(objective.loss, rows, theta=theta, moment=False)
-        return _step(anchor_state(objective, sums.keeping(hessian=True)))
+        state = _factored(anchor_state(objective, sums.keeping(hessian=True)))
+        metric = left[key].metric.at(state, moved=_predictor_move(left[key]))
+        if metric is None:
+            metric = Metric.measure(state, rows, held=held[key[0]].rows)
+        return *NEWTON.step(state), metric
 
     def solved(key: FoldCandidate) -> FoldModel:
         fold, model = key[0], left[key]
         return fit_model(
             model.state.objective,
             split.training(fold),
-            held=Held.of(split.validation(fold)),
+            held=held[fold],
             mechanism=NEWTON,
             start=model.draft.theta,
         )
@@ -287,7 +324,7 @@ def _refine(
     for step, run in [] if hurry else chain:
         tried = zip(left, run(partial(_try, step), left), strict=True)
         stepped = {key: pair for key, pair in tried if pair is not None}
-        for key, model in look(stepped, split).items():
+        for key, model in look(stepped, split, held=held).items():
             # Strictly less, so that a gradient of zero counts as stuck.
             if _gradient_norm(model) < CONTRACTION * _gradient_norm(left[key]):
                 closer[key] = model
@@ -295,11 +332,20 @@ def _refine(
     return closer | dict(zip(left, run_in_threads(solved, left), strict=True))
 
 
-def _try(step: Step, key: FoldCandidate) -> tuple[State, Draft] | None:
+def _try(step: Step, key: FoldCandidate) -> Stepped | None:
     """Return what a step leads to, or None if it is refused."""
     with suppress(*REFUSALS):
         return step(key)
     return None
+
+
+def _predictor_move(model: FoldModel) -> float:
+    """Return how far the predictors of its rows are from those at the anchor."""
+    if model.draft.moved is None:
+        return inf
+    step = model.draft.theta - model.state.anchor
+    rounded = Rounding(model.state).predictor(norm(step))
+    return model.draft.moved[1] + rounded * model.state.magnitude.row_norm
 
 
 def _gradient_norm(model: FoldModel) -> float:
