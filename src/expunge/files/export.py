@@ -248,7 +248,7 @@ def _read_public(
     if "preprocessing" in words:
         n_features = int(words["n_features"])
         preprocessing = unpack(json.loads(words["preprocessing"]), tensors)
-        if len(preprocessing.names) != coef.shape[-1]:
+        if preprocessing.n_features != coef.shape[-1]:
             raise ValueError("number of features differs from the coefficients")
     note_use(parameters["budget"])  # by the fit that was shipped
     return PublicModel(

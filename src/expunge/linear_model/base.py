@@ -48,6 +48,8 @@ from ..exceptions import (
 )
 from ..files import save
 from ..long.table import LongTable
+from ..preprocessing.hashed import read_input_map
+from ..preprocessing.inputs import InputRows, check_inputs
 from ..preprocessing.mapped import Mapped, split_encoder
 from ..private_model.answers import Adoption
 from ..private_model.composition import UNCHANGED, Encoding, raw_rows
@@ -96,6 +98,7 @@ from .parameters import (
 from .rows import (
     Prepared,
     blame_columns,
+    check_labels,
     check_rows,
     code_labels,
     make_room,
@@ -210,6 +213,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
+            X = read_inputs(fresh, X, y)
             prepare = partial(
                 prepare_fit,
                 X=X,
@@ -680,6 +684,18 @@ def finish_request(estimator: Any) -> PrivateModel:
     return private_model(estimator)
 
 
+def read_inputs(estimator: Any, X: Any, y: Any) -> Any:
+    """Return the rows of inputs that are no numbers; anything else as it is.
+
+    A fit may be prepared more than once, and a map of inputs may be slow.
+    """
+    made_by = read_input_map(estimator.preprocessing)
+    if made_by is None or isinstance(X, LongTable):
+        return X
+    require_parameters(estimator.get_params(deep=False))
+    return check_inputs(estimator, made_by, X, y)
+
+
 def prepare_fit(
     estimator: Any,
     X: Any,
@@ -714,12 +730,19 @@ def prepare(
 ) -> Prepared:
     """Let an estimator learn features and labels; return the rows to fit."""
     require_parameters(estimator.get_params(deep=False))
-    steps, encoder = split_encoder(estimator.preprocessing)
+    made_by = read_input_map(estimator.preprocessing)
+    steps, encoder = None, None
+    if made_by is None:
+        steps, encoder = split_encoder(estimator.preprocessing)
     encoding: Encoding = UNCHANGED
     recipe = None
     keeps_encoded = getattr(estimator, "keep_data", "encoded") == "encoded"
     if steps is not None:
         X, y, recipe = read_table(estimator, steps, X, y)
+    elif made_by is not None:
+        X = check_inputs(estimator, made_by, X, y)
+        y = check_labels(estimator, y)
+        encoding = InputRows(made_by.noted(), X.shape[1])
     else:
         X, y = check_rows(estimator, X, y)
         if encoder is not None:
@@ -749,7 +772,7 @@ def prepare(
         recipe=recipe,
         encoder=None if recipe is None else encoder,
         balanced=estimator.class_weight == "balanced",
-        shared=may_share_memory(rows.X, X),
+        shared=made_by is not None or may_share_memory(rows.X, X),
     )
 
 
@@ -828,6 +851,8 @@ def fit_prepared(
     parameters["budget"] = private.budget  # with the sigma of this fit, for good
     if prepared.recipe is not None:
         parameters["preprocessing"] = prepared.recipe.described
+    if prepared.encoding.input_map is not None:
+        parameters["preprocessing"] = prepared.encoding.input_map
     if estimator.classes is not None:
         parameters["classes"] = list(estimator.classes)
     public = PublicModel(

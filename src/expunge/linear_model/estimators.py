@@ -258,5 +258,7 @@ def _encode(model: Forgetful, X: Any, public: PublicModel) -> Any:
         X = validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False)
         refuse_missing_dates(given, X)
         return X
+    if public.preprocessing.takes_inputs:
+        return public.preprocessing.encode(X)
     X = validate_data(model, X, skip_check_array=True, reset=False)
     return public.preprocessing.encode(X)

@@ -39,6 +39,7 @@ from .base import (
     fit_prepared,
     prepare_fit,
     public_model,
+    read_inputs,
     require_known,
     snapshot_of,
 )
@@ -157,7 +158,7 @@ def fit_copy(
         fresh.selection = estimator.selection
     prepare = partial(
         prepare_fit,
-        X=X,
+        X=read_inputs(fresh, X, y),
         y=y,
         subjects=subjects,
         sample_weight=sample_weight,
@@ -198,6 +199,8 @@ def _precede(plain: Any, model: Any) -> Any:
     fitted: Any = public.preprocessing
     if fitted is None:
         return plain
+    if fitted.takes_inputs:
+        return Pipeline([("inputs", fitted.made_by.to_sklearn()), ("model", plain)])
     from ..preprocessing.sklearn_transformer import make_transformer
 
     steps: list[tuple[str, Any]] = []
@@ -253,7 +256,7 @@ def _set_coefficients(plain: Any, coef: Matrix, *, intercept: Vector) -> Any:
 def _describe(plain: Any, model: Any) -> Any:
     fitted = snapshot_of(model).public.preprocessing
     if fitted is not None:
-        plain.n_features_in_ = len(fitted.names)
+        plain.n_features_in_ = fitted.n_features
         return plain
     plain.n_features_in_ = model.n_features_in_
     if hasattr(model, "feature_names_in_"):

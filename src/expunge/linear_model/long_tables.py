@@ -13,6 +13,7 @@ from ..long.raw_columns import RawColumns
 from ..long.stored_rows import TargetCoding
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
+from ..preprocessing.hashed import read_input_map
 from ..preprocessing.mapped import split_encoder
 from ..preprocessing.sklearn_steps import describe
 from ..private_model.labels import Labels
@@ -72,7 +73,10 @@ def _learn_recipe(
     """Return what preprocessing does with raw columns, and what reads them for it."""
     if estimator.preprocessing is None:
         return None, None
-    if split_encoder(estimator.preprocessing)[1] is not None:
+    if (
+        read_input_map(estimator.preprocessing) is not None
+        or split_encoder(estimator.preprocessing)[1] is not None
+    ):
         raise Unsupported(
             "a map of rows is not for long tables: fit it to rows in memory, or encode "
             "the columns of the table before it is opened"

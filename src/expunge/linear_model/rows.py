@@ -47,6 +47,7 @@ from ..preprocessing.columns import (
     learn_columns,
     read_columns,
 )
+from ..preprocessing.inputs import check_inputs
 from ..preprocessing.learned import Learned
 from ..preprocessing.mapped import Encoder, Mapped
 from ..preprocessing.sklearn_steps import describe
@@ -370,7 +371,13 @@ def read_request(
             and isfinite(np.vdot(X, X))
             and isfinite(np.vdot(y, y))
         ):
-            X, y = check_rows(estimator, X, y, reset=False)
+            made_by = encoding.input_map
+            if made_by is None:
+                X, y = check_rows(estimator, X, y, reset=False)
+            else:
+                width = public.n_features
+                X = check_inputs(estimator, made_by, X, y, width=width)
+                y = check_labels(estimator, y)
         coded = code_labels(y, labels, n_targets=public.n_targets)
         current = coded if labels is None else labels.recode(coded, objective.loss)
         rows = encoding.keep(X, current, sample_weight, objective=objective)

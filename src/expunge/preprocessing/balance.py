@@ -166,6 +166,11 @@ class Balanced(Encoding):
         """Whether rows are kept as something else than what the head sees."""
         return self.inner.raw
 
+    @property
+    def input_map(self) -> Any:
+        """What makes rows of inputs that are no numbers, for the inner encoding."""
+        return self.inner.input_map
+
     def keep(self, X: Any, y: Any, weight: Any, *, objective: Objective) -> Rows:
         """Return checked features and labels as the inner encoding keeps them."""
         return self.inner.keep(X, y, weight, objective=objective)

@@ -319,6 +319,16 @@ class FittedPreprocessing:
         )
         return cls(described, plain, features)
 
+    @property
+    def n_features(self) -> int:
+        """How many features there are."""
+        return len(self.names)
+
+    @property
+    def takes_inputs(self) -> bool:
+        """False: it takes tables."""
+        return False
+
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the model sees them."""
         return self.features.encode(read_columns(self.columns, X))

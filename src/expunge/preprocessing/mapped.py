@@ -184,6 +184,11 @@ class PublicMap:
         name = type(self.encoder).__name__.lower()
         return tuple(f"{name}{index}" for index in range(self.n_features))
 
+    @property
+    def takes_inputs(self) -> bool:
+        """False: it takes numbers."""
+        return False
+
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the head sees them."""
         if self.first is not None:

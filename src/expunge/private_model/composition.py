@@ -39,6 +39,14 @@ class PublicEncoding(Protocol):
     def names(self) -> tuple[str, ...]:
         """The names of the features."""
 
+    @property
+    def n_features(self) -> int:
+        """How many there are."""
+
+    @property
+    def takes_inputs(self) -> bool:
+        """Whether rows are made of inputs that are no numbers, such as texts."""
+
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the head sees them, without intercept."""
 
@@ -86,6 +94,11 @@ class Encoding(Private, ABC):
     def changes(self) -> bool:
         """Whether what the head sees of a row depends on the other rows."""
         return True
+
+    @property
+    def input_map(self) -> Any:
+        """What makes rows of inputs that are no numbers; None if rows are numbers."""
+        return None
 
     def keep(self, X: Any, y: Any, weight: Any, *, objective: Objective) -> Rows:
         """Return checked features, coded labels and weights as the rows to keep."""

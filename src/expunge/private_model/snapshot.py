@@ -99,7 +99,7 @@ class PublicModel:
         intercept = bool(self.release.certificate.objective["intercept"])
         width = self.n_features
         if self.preprocessing is not None:
-            width = len(self.preprocessing.names)
+            width = self.preprocessing.n_features
         columns = self.release.theta.reshape(width + intercept, -1)
         if not intercept:
             return columns.T, np.zeros(columns.shape[1])
@@ -110,7 +110,7 @@ class PublicModel:
         coef, intercept = self.coefficients
         outputs, width = coef.shape
         encoder = self.preprocessing
-        columns = self.n_features if encoder is None else len(encoder.names)
+        columns = self.n_features if encoder is None else encoder.n_features
         expected = {self.n_targets or 1}
         if self.classes is not None:
             n_classes = len(self.classes)

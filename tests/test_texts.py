@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts and dicts hashed into rows, in everything that a model does."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from sklearn.feature_extraction import DictVectorizer, FeatureHasher
+from sklearn.feature_extraction.text import (
+    CountVectorizer,
+    HashingVectorizer,
+    TfidfTransformer,
+    TfidfVectorizer,
+)
+from sklearn.linear_model import LogisticRegression as Plain
+from sklearn.pipeline import make_pipeline
+
+import expunge
+from expunge import (
+    Budget,
+    LinearRegression,
+    LogisticRegression,
+    SoftmaxRegression,
+    TunedClassifier,
+    read_shipped,
+    ship,
+)
+from expunge.exceptions import InvalidInput, UnknownRows, Unsupported
+from expunge.linear_model.base import private_model
+from expunge.preprocessing.hashed import HashedTexts, read_input_map
+from expunge.preprocessing.inputs import encode_inputs
+from expunge.registry import Registry
+
+HASHED = HashingVectorizer(n_features=2**9)
+ALPHABET = list("abcdefgh ÄßéİŁ,.!12 ")
+
+
+def problem(n: int = 120, seed: int = 0) -> tuple[list[str], NDArray[Any], list[str]]:
+    """Return texts of two kinds, with two texts for each person."""
+    rng = np.random.default_rng(seed)
+    words = np.array([f"word{i}" for i in range(90)])
+    y = rng.integers(0, 2, size=n)
+    texts = [" ".join(rng.choice(words[:55] if k else words[35:], 9)) for k in y]
+    return texts, y, [f"person {i // 2}" for i in range(n)]
+
+
+def model(**options: Any) -> LogisticRegression:
+    return LogisticRegression(alpha=1e-2, **({"preprocessing": HASHED} | options))
+
+
+def rows_of(X: Any, step: Any) -> Any:
+    made_by = read_input_map(step)
+    assert made_by is not None
+    return encode_inputs(made_by, X).rows
+
+
+@pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
+@pytest.mark.parametrize("norm", [None, "l1", "l2"])
+def test_a_text_alone_makes_the_row_that_it_makes_among_others(
+    analyzer: Any, norm: Any
+) -> None:
+    rng = np.random.default_rng(1)
+    texts = ["".join(rng.choice(ALPHABET, rng.integers(0, 300))) for _ in range(400)]
+    step = HashingVectorizer(
+        n_features=37, analyzer=analyzer, norm=norm, ngram_range=(1, 2)
+    )
+    block = rows_of(texts, step)
+    np.testing.assert_array_equal(block.toarray(), step.transform(texts).toarray())
+    for place, text in enumerate(texts):
+        alone = rows_of([text], step)
+        for part in ("data", "indices"):
+            among = getattr(block[place : place + 1], part)
+            assert getattr(alone, part).tobytes() == among.tobytes()
+
+
+@pytest.mark.parametrize("norm", [None, "l2"])
+@pytest.mark.parametrize("keep", [True, "encoded", False], ids=str)
+def test_forgetting_is_fitting_the_remaining_texts(
+    keep: Any, norm: Any, tmp_path: Path
+) -> None:
+    X, y, people = problem()
+    step = HashingVectorizer(n_features=2**6, norm=norm)
+    ours = model(preprocessing=step, keep_data=keep).fit(X, y, people)
+    assert ours.score(X, y) > 0.8
+    if keep:
+        ours.forget(["person 3"])
+    else:
+        ours.forget(X=X[6:8], y=y[6:8])
+    ours.forget(X=X[20:21], y=y[20:21])
+    ours.save(tmp_path / "model")
+    ours = expunge.load(tmp_path / "model")
+    ours.forget(X=X[40:42], y=y[40:42])
+    ours.add(X[6:8], y[6:8], subjects=["person 3", "person 3"])
+    with pytest.raises(UnknownRows):
+        ours.forget(X=["no such text"], y=[1])
+    left = np.setdiff1d(np.arange(len(X)), [20, 40, 41])
+    fresh = model(preprocessing=step).fit([X[i] for i in left], y[left])
+    mine, exact = private_model(ours).answer, private_model(fresh).answer
+    distance = np.linalg.norm(mine.draft.theta - exact.draft.theta)
+    assert distance <= mine.radius.value + exact.radius.value
+    plain = Plain(C=1 / (1e-2 * len(left)), tol=1e-10, max_iter=10_000)
+    plain.fit(step.transform([X[i] for i in left]), y[left])
+    np.testing.assert_allclose(fresh.coef_, plain.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "given", [list, tuple, np.array, pd.Series, pl.Series, "objects", "frame"], ids=str
+)
+def test_texts_come_as_lists_columns_and_frames_of_one_column(given: Any) -> None:
+    X, y, _ = problem()
+    if given == "objects":
+        texts: Any = np.array(X, dtype=object)[:, None]
+    elif given == "frame":
+        texts = pd.DataFrame({"body": X})
+    else:
+        texts = given(X)
+    ours = model().fit(texts, y)
+    np.testing.assert_array_equal(ours.coef_, model().fit(X, y).coef_)
+    np.testing.assert_array_equal(ours.predict(texts), ours.predict(X))
+    assert ours.n_features_in_ == 2**9
+    assert len(ours.get_feature_names_out()) == 2**9
+    assert ours.predict([]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("a text", "X is one str; give a list"),
+        (["a", None], "text 1, counted from 0, is no text but missing"),
+        ([1.0, 2.0], "text 0, counted from 0, is no text but float"),
+        (["a"], "inconsistent numbers of samples"),
+        (np.array([["a", "b"], ["c", "d"]]), "is no text but ndarray"),
+        (pd.DataFrame({"a": ["x", "y"], "b": ["x", "y"]}), "X has 2 columns"),
+    ],
+)
+def test_bad_inputs_change_nothing(X: Any, message: str) -> None:
+    ours = model().fit(*problem())
+    before = ours.coef_
+    with pytest.raises(ValueError, match=message):
+        ours.add(X, [0, 1], subjects=["a", "b"])
+    with pytest.raises(ValueError, match=message):
+        ours.fit(X, [0, 1])
+    assert ours.coef_ is before or np.array_equal(ours.coef_, before)
+    ours.forget(["person 1"])
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (CountVectorizer(), "learns which words there are"),
+        (TfidfVectorizer(), "learns which words there are"),
+        (DictVectorizer(), "learns which words there are"),
+        (HashingVectorizer(analyzer=str.split), "analyzer=.*is code"),
+        (HashingVectorizer(tokenizer=str.split), "tokenizer=.*is code"),
+        (HashingVectorizer(preprocessor=str.lower), "preprocessor=.*is code"),
+        (HashingVectorizer(strip_accents=str.lower), "strip_accents=.*is code"),
+        (HashingVectorizer(input="filename"), "give their texts"),
+        (HashingVectorizer(dtype=np.float32), "leave dtype out"),
+        (HashingVectorizer(n_features=0), "use a number of columns"),
+        (make_pipeline(HashingVectorizer(), TfidfTransformer()), "beside other steps"),
+    ],
+    ids=str,
+)
+def test_what_is_code_or_learns_is_refused(step: Any, message: str) -> None:
+    X, y, people = problem()
+    with pytest.raises((InvalidInput, Unsupported), match=message):
+        model(preprocessing=step).fit(X, y, people)
+
+
+def test_a_pipeline_of_one_step_is_that_step() -> None:
+    X, y, _ = problem()
+    ours = model(preprocessing=make_pipeline(HASHED)).fit(X, y)
+    np.testing.assert_array_equal(ours.coef_, model().fit(X, y).coef_)
+
+
+@pytest.mark.parametrize("input_type", ["dict", "pair", "string"])
+def test_dicts_pairs_and_words(input_type: Any, tmp_path: Path) -> None:
+    texts, y, people = problem()
+    X: list[Any] = [text.split() for text in texts]
+    if input_type != "string":
+        X = [[(word, 0.5 + place) for place, word in enumerate(row)] for row in X]
+    if input_type == "dict":
+        X = [dict(row) for row in X]
+    step = FeatureHasher(n_features=2**7, input_type=input_type)
+    ours = model(preprocessing=step, mechanism="retrain").fit(X, y, people)
+    ours.forget(["person 2"])
+    ours.forget(X=X[:1], y=y[:1])
+    ours.save(tmp_path / "model")
+    ours = expunge.load(tmp_path / "model").forget(["person 5"])
+    left = np.setdiff1d(np.arange(len(X)), [0, 4, 5, 10, 11])
+    fresh = model(preprocessing=step).fit([X[i] for i in left], y[left])
+    np.testing.assert_allclose(ours.coef_, fresh.coef_, atol=1e-7)
+    np.testing.assert_allclose(
+        ours.to_sklearn().predict_proba(X), ours.predict_proba(X)
+    )
+    with pytest.raises(InvalidInput, match="counted from 0"):
+        ours.predict(["text"])
+
+
+def test_certificate_states_the_hashing_and_rows_nothing() -> None:
+    X, y, people = problem()
+    ours = model(budget=Budget(sigma=0.3)).fit(X, y, people).forget(["person 1"])
+    certificate = ours.certificate_
+    assert certificate.status == "certified"
+    (stated,) = [text for text in certificate.assumptions if "HashedTexts" in text]
+    assert '"n_features":512' in stated
+    assert expunge.verify(certificate, ours.record_).valid
+    assert "word" not in repr(private_model(ours)) + repr(ours._snapshot)
+
+
+def test_another_hashing_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    X, y, people = problem()
+    ours = model().fit(X, y, people)
+    ours.save(tmp_path / "model")
+    other: Any = expunge.load(tmp_path / "model")
+    made_by = private_model(other).encoding.input_map
+    object.__setattr__(made_by, "bits", "0" * 64)
+    acts: list[Any] = [
+        lambda: other.forget(X=X[:1], y=y[:1]),
+        lambda: other.add(X[:1], y[:1], subjects=["new"]),
+    ]
+    for act in acts:
+        with pytest.raises(InvalidInput, match="hashes otherwise"):
+            act()
+    other.forget(["person 0"])  # by id no text is read
+
+
+def test_shipped_and_plain_models_predict_the_same(tmp_path: Path) -> None:
+    X, y, people = problem()
+    ours = model(budget=Budget(sigma=0.3)).fit(X, y, people)
+    ship(ours, tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(
+        read_shipped(tmp_path / "model.safetensors").predict_proba(X),
+        ours.predict_proba(X),
+    )
+    np.testing.assert_allclose(
+        ours.to_sklearn().predict_proba(X), ours.predict_proba(X)
+    )
+    with pytest.raises(Unsupported, match="safetensors"):
+        ship(ours, tmp_path / "model.onnx")
+
+
+def test_registry(tmp_path: Path) -> None:
+    X, y, people = problem()
+    with Registry.create(tmp_path / "registry") as registry:
+        ours = model(budget=Budget(sigma=0.01))
+        registry.fit("model", ours, X, y, subjects=people)
+        registry.forget(["person 7"])
+    with Registry.open(tmp_path / "registry") as registry:
+        registry.forget(["person 8", "person 9"])
+        registry.add("model", ["word1 word2"], [1], subjects=["new"])
+        registry.models.reanchor("model")
+        certificate = registry.model("model").certificate_
+        assert certificate.status == "certified"
+        assert expunge.verify(certificate, registry.models.record("model")).valid
+        assert registry.model("model").score(X, y) > 0.8
+        registry.models.refit(
+            "model", ours, X, y, subjects=people, without_forgotten=True
+        )
+    for file in (tmp_path / "registry").rglob("*"):
+        assert not file.is_file() or b"word1 word2" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("kind", [SoftmaxRegression, TunedClassifier, LinearRegression])
+def test_other_estimators(kind: Any) -> None:
+    X, y, people = problem()
+    ours = kind(preprocessing=HASHED).fit(X, y, people).forget(["person 4"])
+    assert ours.score(X, y) > 0.7
+    balanced: Any = {} if kind is LinearRegression else {"class_weight": "balanced"}
+    ours = kind(preprocessing=HASHED, **balanced).fit(X, y, people)
+    ours.forget(["person 4"])
+
+
+def test_a_fit_that_is_refused_names_what_works_without_hashing_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, y, people = problem()
+    hashed = []
+    make_rows = HashedTexts.make_rows
+
+    def count(self: HashedTexts, *args: Any, **options: Any) -> Any:
+        hashed.append(1)
+        return make_rows(self, *args, **options)
+
+    monkeypatch.setattr(HashedTexts, "make_rows", count)
+    with pytest.raises(expunge.exceptions.CannotFit):
+        model(budget=Budget(sigma=1e-14, tau=1e-17)).fit(X, y, people)
+    assert len(hashed) == 1
