@@ -35,6 +35,7 @@ from .linear_model.fitting import load as load
 from .linear_model.fitting import read_shipped as read_shipped
 from .linear_model.fitting import ship as ship
 from .plan import advise as advise
+from .preprocessing.description import Bins as Bins
 from .preprocessing.mapped import Encoder as Encoder
 from .preprocessing.mapped import check_encoder as check_encoder
 from .promise.budget import Budget as Budget

@@ -195,6 +195,7 @@ def list_certificates() -> Iterator[tuple[str, Certificate]]:
         "learnt-classes": Scope(classes="learnt", rows_kept=False, counted_apart=True),
         "pipeline": Scope(mechanism="jackknife", preprocessed=True),
         "guessed-columns": Scope(preprocessed=True, columns_guessed=True),
+        "guessed-quanta": Scope(preprocessed=True, quanta_guessed=True),
         "registry": Scope(in_registry=True),
         "nobody": Scope(in_registry=True, has_people=False),
         "files": Scope(mechanism="retrain", rows_in_files=True),

@@ -296,10 +296,14 @@ class _Encoding:
         }
         blocks = [self._add_numbers(raw), self._add_gaps(raw)]
         for place in self.places:
-            if columns[place].kind == "category":
+            binned = str(place) in self.layout.edges
+            if columns[place].kind == "category" or binned:
                 at = np.flatnonzero(self.layout.columns == place)
-                table = _table_of_flags(self.fitted, place)[:, at]
-                blocks.append((self._add_table(place, table), at.tolist()))
+                add = self._add_bins if binned else self._add_table
+                table = (_table_of_bins if binned else _table_of_flags)(
+                    self.fitted, place
+                )
+                blocks.append((add(place, table[:, at]), at.tolist()))
         parts = [block for block in blocks if block[1]]
         order = np.argsort([at for _, places in parts for at in places])
         self._add("Concat", [name for name, _ in parts], gives="encoded", axis=1)
@@ -398,6 +402,36 @@ class _Encoding:
             line = self._add_number_keys(place, keys)
         return self._add("Gather", [name, line], gives=f"encoded{place}", axis=0)
 
+    def _add_bins(self, place: int, table: Matrix) -> str:
+        """Add the line of a table of the range that a number lies in; NaN has the last.
+
+        An edge that rounding makes equal to the next is moved below it.
+        """
+        edges = self.layout.edges[str(place)].astype(self.kind)
+        for j in reversed(range(len(edges) - 1)):
+            lower = np.nextafter(edges[j + 1], self.kind.type(-np.inf))
+            edges[j] = min(edges[j], lower)
+        if not np.isfinite(edges).all():
+            self._round_row(f"edges{place}", edges.astype(np.float64))
+        value, name = self._name_input(place), f"table{place}"
+        source = self.fitted.columns[place].source
+        self._add_constant(name, table, what=f"column {source!r}")
+        self.found.constants[f"edges{place}"] = edges[None, :]
+        lines = np.append(np.ones(len(edges)), len(edges) + 1.0)
+        self._add_constant(f"lines{place}", lines, what="ranges")
+        self._add("Greater", [value, f"edges{place}"], gives=f"above{place}")
+        self._add("IsNaN", [value], gives=f"empty{place}")
+        self._add(
+            "Concat", [f"above{place}", f"empty{place}"], gives=f"hits{place}", axis=1
+        )
+        self._add("Cast", [f"hits{place}"], gives=f"hit{place}", to=self.real)
+        self._add("MatMul", [f"hit{place}", f"lines{place}"], gives=f"found{place}")
+        whole = self.onnx.TensorProto.INT64
+        self._add("Cast", [f"found{place}"], gives=f"line{place}", to=whole)
+        return self._add(
+            "Gather", [name, f"line{place}"], gives=f"encoded{place}", axis=0
+        )
+
     def _add_text(self, place: int, keys: list[Any]) -> str:
         """Add the place of a text among the keys; the empty text is a missing value."""
         lines = {"": len(keys) + 1}
@@ -471,6 +505,15 @@ def _codes(column: Column) -> NDArray[np.float64]:
     table[:, 0] = [*_keys(column), None]
     known = replace(column, source=0, unknown=unknown, gaps=True).read(table)
     return np.array([unknown, *known])
+
+
+def _table_of_bins(fitted: FittedPreprocessing, place: int) -> Matrix:
+    """Return the features of a row in each range of a column, and of a gap."""
+    edges = fitted.features.layout.edges[str(place)]
+    x = np.concatenate([edges, [np.inf, np.nan]])
+    raw = np.zeros((len(x), len(fitted.columns)))
+    raw[:, place] = x
+    return fitted.features.encode(raw)
 
 
 def _table_of_flags(fitted: FittedPreprocessing, place: int) -> Matrix:

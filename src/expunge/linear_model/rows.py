@@ -495,9 +495,9 @@ def require_encodable(
         if needs_order(group):
             raise InvalidInput(
                 "keep_data=False, and the preprocessing of "
-                f"{', '.join(map(repr, group.columns[:4]))} needs extremes, a median "
-                "or the most frequent value, which take the values themselves; set "
-                "keep_data=True, or use StandardScaler and the mean"
+                f"{', '.join(map(repr, group.columns[:4]))} needs extremes, a median, "
+                "the most frequent value or learnt bins, which take the values "
+                "themselves; set keep_data=True, or use StandardScaler and the mean"
             )
     if mechanism is not None and not mechanism.follows_features:
         raise InvalidInput(

@@ -106,9 +106,9 @@ def learn_recipe(
     for group in described.groups:
         if needs_order(group):
             raise Unsupported(
-                "extremes, medians and the most frequent number are not for long "
-                f"tables ({', '.join(map(repr, group.columns[:4]))}): they take all "
-                "values at once; use StandardScaler and the mean"
+                "extremes, medians, the most frequent number and learnt bins are not "
+                f"for long tables ({', '.join(map(repr, group.columns[:4]))}): they "
+                "take all values at once; use StandardScaler and the mean"
             )
     wanted = [
         str(source)

@@ -19,7 +19,7 @@ from scipy import sparse
 from ..core.arrays import Index, Matrix, Vector
 from ..core.values import stored
 from ..exceptions import InvalidInput, Unsupported
-from .description import Group, OneHot, Ordinal, Preprocessing, Source
+from .description import Bins, Group, OneHot, Ordinal, Preprocessing, Source
 
 ColumnKind: TypeAlias = Literal["number", "category", "ordinal"]
 UNKNOWN = -1
@@ -152,8 +152,8 @@ def _learn_column(group: Group, index: int, *, X: Any) -> Column:
         return Column(
             source, "ordinal", declared, codes, unknown=encode.unknown, gaps=gaps
         )
-    if encode is None:
-        return Column(source, gaps=group.fill is not None)
+    if encode is None or isinstance(encode, Bins):
+        return Column(source, gaps=encode is not None or group.fill is not None)
     filled = None
     if group.fill is not None and group.fill.strategy == "constant":
         filled = group.fill.value

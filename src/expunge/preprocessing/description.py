@@ -114,6 +114,30 @@ class Ordinal:
     unknown: float | None = None
 
 
+@stored
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """One feature for each range of numbers, learnt from the rows, one for gaps.
+
+    Ranges end at quantiles of the different values, and where values come again and
+    again at quantiles of the rows too, rounded to a quantum. A value that more than one
+    row in ``n_bins`` has is a range of its own.
+
+    Parameters
+    ----------
+    n_bins
+        Into how many parts quantiles divide a column, at least two.
+    quantum
+        What ends of ranges are rounded to: one number, or one for each column. It is
+        declared, as people who leave do not change it; None guesses it from the rows
+        of the first fit.
+    """
+
+    n_bins: int = 32
+    quantum: float | tuple[float, ...] | None = None
+
+
+Encode: TypeAlias = OneHot | Ordinal | Bins
 Scale: TypeAlias = Standardise | FitRange | FitSize
 
 
@@ -134,7 +158,7 @@ class Group:
 
     columns: tuple[Source, ...]
     fill: FillGaps | None = None
-    encode: OneHot | Ordinal | None = None
+    encode: Encode | None = None
     scale: Scale | None = None
     scale_first: bool = False
 
@@ -157,7 +181,10 @@ class Preprocessing:
         In the order of their features. Columns in none of them are left out.
     guessed
         Whether the groups were guessed from the rows, which removals do not undo.
+    quanta_guessed
+        Whether some quanta of bins were.
     """
 
     groups: tuple[Group, ...]
     guessed: bool = False
+    quanta_guessed: bool = False

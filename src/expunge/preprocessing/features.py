@@ -7,13 +7,15 @@ Every feature is affine in one quantity of a raw row; what was learned is rounde
     flag        [code is one of the feature's codes] / scale + offset
     indicator   [x is missing] / scale + offset
 
+The code of a number is the range that it lies in (``bins``).
+
 A ``Layout`` says which features there are, ``Features`` what their numbers are. Most
 requests change the numbers alone. ``FittedPreprocessing`` is the public part, which
 predictions and files need.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ from ..core.arrays import Index, Matrix, Vector
 from ..core.split import Codes, Flags, SplitMatrix
 from ..core.values import stored
 from ..exceptions import InvalidInput
+from .bins import find_bins
 from .columns import UNKNOWN, Column, read_columns
 from .description import Preprocessing, Source
 
@@ -83,11 +86,15 @@ class FlagTable(NamedTuple):
 @stored
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which features there are: name, column and codes of each."""
+    """Which features there are: name, column and codes of each.
+
+    ``edges`` are where ranges end in columns of numbers that have codes, by position.
+    """
 
     names: tuple[str, ...]
     columns: Index
     codes: tuple[tuple[int, ...] | None, ...]
+    edges: Mapping[str, Vector] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -102,7 +109,30 @@ class Layout:
 
     def equals(self, other: "Layout") -> bool:
         """Whether these features are about the same."""
-        return self is other or self.keys == other.keys
+        return self is other or (self.keys == other.keys and self.has_bins_of(other))
+
+    def has_bins_of(self, other: "Layout") -> bool:
+        """Whether ranges of numbers are those of another layout."""
+        return self is other or (
+            self.bins == other.bins
+            and self.edges.keys() == other.edges.keys()
+            and all(
+                np.array_equal(own, other.edges[name])
+                for name, own in self.edges.items()
+            )
+        )
+
+    @cached_property
+    def bins(self) -> set[tuple[int, tuple[int, ...] | None]]:
+        """Column and codes of each feature that is a range of numbers."""
+        return {key for key in self.keys if str(key[0]) in self.edges}
+
+    def find_codes(self, raw: Matrix, column: int) -> Index:
+        """Return the code of each raw row in one column."""
+        edges = self.edges.get(str(column))
+        if edges is None:
+            return raw[:, column].astype(np.intp)
+        return find_bins(edges, raw[:, column])
 
     @cached_property
     def keys(self) -> dict[tuple[int, tuple[int, ...] | None], int]:
@@ -168,10 +198,12 @@ class Features:
     missing: Vector
 
     @classmethod
-    def of(cls, features: Sequence[Feature]) -> "Features":
-        """Return these features."""
+    def of(
+        cls, features: Sequence[Feature], *, edges: Mapping[str, Vector] | None = None
+    ) -> "Features":
+        """Return these features, with the ``edges`` of ranges of numbers."""
         names, columns, codes, *rest = zip(*features, strict=True)
-        layout = Layout(names, np.array(columns, dtype=np.intp), codes)
+        layout = Layout(names, np.array(columns, dtype=np.intp), codes, edges or {})
         return cls(layout, *[np.array(values, dtype=np.float64) for values in rest])
 
     def __len__(self) -> int:
@@ -217,7 +249,11 @@ class Features:
             encoded[:, at] += gaps / self.scale[at]
         table = layout.flags
         if table.columns.size:
-            codes = raw[:, table.columns].astype(np.intp)
+            codes = raw[:, table.columns]
+            if layout.edges:
+                each = (layout.find_codes(raw, j) for j in table.columns.tolist())
+                codes = np.column_stack(list(each))
+            codes = codes.astype(np.intp)
             indices = table.indices[np.minimum(table.first + codes + 1, table.last)]
             rows, found = np.nonzero(indices >= 0)
             hit = indices[rows, found]
@@ -246,7 +282,7 @@ class Features:
         codes = np.empty((len(layout.levels), len(raw)), dtype=np.int32)
         flags = []
         for own, table in zip(codes, layout.levels, strict=True):
-            given = raw[:, table.column].astype(np.int32)
+            given = layout.find_codes(raw, table.column).astype(np.int32)
             given += 1
             np.minimum(given, len(table.levels) - 1, out=given)
             np.take(table.levels, given, out=own)
@@ -309,7 +345,9 @@ class FittedPreprocessing:
             for column in columns
         ]
         codes = tuple(
-            own and tuple(indices[j][code] for code in own if code in indices[j])
+            own
+            if str(j) in layout.edges
+            else own and tuple(indices[j][code] for code in own if code in indices[j])
             for j, own in zip(layout.columns.tolist(), layout.codes, strict=True)
         )
         if codes != layout.codes:  # else keep what the layout has computed
@@ -358,6 +396,13 @@ class FittedPreprocessing:
             and np.isin(layout.columns, np.arange(len(self.columns))).all()
             and len(layout.codes) == n_features
             and all(isinstance(code, int) for own in codes for code in own)
+            and all(
+                name in map(str, range(len(self.columns)))
+                and edges.ndim == 1
+                and edges.dtype == np.float64
+                and bool((edges[1:] > edges[:-1]).all())
+                for name, edges in layout.edges.items()
+            )
             and all(
                 array.shape == (n_features,) and array.dtype == np.float64
                 for array in numbers[1:]

@@ -146,6 +146,7 @@ class Learned(Encoding):
         same = reference.plain and features.equals(reference.features)
         follows = (
             not has_come
+            and features.layout.has_bins_of(self.features.layout)
             and not reference.holds_departed(statistics)
             and (change.added is None or reference.knows_gaps(change.added.dense()))
         )
@@ -231,8 +232,13 @@ class Learned(Encoding):
 
     def state_in(self, scope: Scope) -> Scope:
         """Return what certificates state, preprocessing included."""
-        guessed = self.recipe.described.guessed
-        return replace(scope, preprocessed=True, columns_guessed=guessed)
+        described = self.recipe.described
+        return replace(
+            scope,
+            preprocessed=True,
+            columns_guessed=described.guessed,
+            quanta_guessed=described.quanta_guessed,
+        )
 
 
 def without_gaps(rows: RowSource) -> RowSource:

@@ -18,8 +18,10 @@ from ..core.arrays import Vector
 from ..core.exact_sums import UNIT, find_deviation, find_mean, to_units
 from ..core.rows import RowSource
 from ..exceptions import InvalidInput
+from .bins import find_edges, name_bins
 from .columns import UNKNOWN, Column, Recipe
 from .description import (
+    Bins,
     FillGaps,
     FitRange,
     Group,
@@ -79,9 +81,15 @@ def drop_categories(recipe: Recipe, statistics: Statistics) -> Recipe:
 def learn_features(recipe: Recipe, statistics: Statistics) -> Features:
     """Return what fitting the preprocessing to the counted rows gives."""
     features: list[Feature] = []
+    edges: dict[str, Vector] = {}
     for group, spots in _spots_by_group(recipe, statistics):
         if isinstance(group.encode, OneHot):
             features += [one for spot in spots for one in _learn_flags(spot)]
+        elif isinstance(group.encode, Bins):
+            for spot in spots:
+                own = _learn_edges(spot)
+                edges[str(spot.column_index)] = own
+                features += _learn_bins(spot, own)
         else:
             features += [one for spot in spots for one in _learn_number(spot)]
             features += [one for spot in spots for one in _learn_indicator(spot)]
@@ -89,7 +97,7 @@ def learn_features(recipe: Recipe, statistics: Statistics) -> Features:
         raise InvalidInput(
             "preprocessing leaves no column; check the groups, or declare categories"
         )
-    return Features.of(features)
+    return Features.of(features, edges=edges)
 
 
 def learn_again(
@@ -104,6 +112,10 @@ def learn_again(
     for group, spots in _spots_by_group(recipe, statistics):
         if isinstance(group.encode, OneHot):
             if not _is_settled(group):
+                return learn_features(recipe, statistics)
+            continue
+        if isinstance(group.encode, Bins):
+            if not all(_has_same_bins(spot, before) for spot in spots):
                 return learn_features(recipe, statistics)
             continue
         if group.fill is None and group.scale is None:
@@ -138,6 +150,36 @@ def _is_settled(group: Group) -> bool:
     filled = group.fill is not None and group.fill.strategy == "most_frequent"
     grouped = encode.least is not None or encode.most is not None
     return group.scale is None and not filled and not grouped
+
+
+def _learn_edges(spot: _Spot) -> Vector:
+    """Return where the ranges of a column of numbers end."""
+    encode = spot.group.encode
+    assert isinstance(encode, Bins) and isinstance(encode.quantum, tuple)
+    quantum = encode.quantum[spot.group.columns.index(spot.column.source)]
+    values = spot.statistics.ordered[str(spot.column_index)]
+    return find_edges(values, encode.n_bins, quantum=quantum)
+
+
+def _learn_bins(spot: _Spot, edges: Vector) -> list[Feature]:
+    """Return a feature for each range, and one for missing values if there are any."""
+    index, statistics = spot.column_index, spot.statistics
+    n_observed = len(statistics.ordered[str(index)])
+    named = list(enumerate(name_bins(spot.column.source, edges.tolist())))
+    first = 0 if n_observed else -1
+    last = None if n_observed < statistics.n_rows else -1
+    return [
+        Feature(name, index, (code,), 0.0, 1.0, 0.0, nan)
+        for code, name in named[first:last]
+    ]
+
+
+def _has_same_bins(spot: _Spot, before: Features) -> bool:
+    """Whether a column has the ranges that it had."""
+    layout, edges = before.layout, _learn_edges(spot)
+    now = {(one.column, one.codes) for one in _learn_bins(spot, edges)}
+    then = {key for key in layout.bins if key[0] == spot.column_index}
+    return now == then and np.array_equal(edges, layout.edges[str(spot.column_index)])
 
 
 def _learn_number(spot: _Spot) -> list[Feature]:

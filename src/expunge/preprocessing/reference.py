@@ -262,6 +262,8 @@ def _find_emptied(layout: Layout, statistics: Statistics) -> list[int]:
     for column, first, last in zip(
         table.columns.tolist(), table.first, table.last, strict=True
     ):
+        if str(column) in layout.edges:  # no range is empty while edges stay
+            continue
         indices = table.indices[first + 1 : last]
         hits = statistics.counts[str(column)][: len(indices)]
         if not hits[indices[: len(hits)] >= 0].all():
@@ -277,6 +279,8 @@ def _find_pieces(
     if now.equals(then):
         every = np.arange(len(now))
         return _Pieces(every, every, np.ones(len(now)))
+    if not now.has_bins_of(then):
+        return None
     parts: list[int] = []
     whole: list[int] = []
     share: list[float] = []

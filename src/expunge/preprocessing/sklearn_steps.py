@@ -10,8 +10,9 @@ approximated.
 features in the same order, with nothing in it but what transforming needs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from numbers import Integral
 from types import MappingProxyType
 from typing import Any
@@ -30,8 +31,10 @@ from sklearn.preprocessing import (
 from sklearn.utils._indexing import _get_column_indices
 
 from ..exceptions import InvalidInput, Unsupported
-from .columns import as_frame
+from .bins import guess_quantum
+from .columns import as_frame, take_column, to_numbers
 from .description import (
+    Bins,
     FillGaps,
     FitRange,
     FitSize,
@@ -43,11 +46,11 @@ from .description import (
     Standardise,
 )
 
-Described = FillGaps | Standardise | FitRange | FitSize | OneHot | Ordinal
+Described = FillGaps | Standardise | FitRange | FitSize | OneHot | Ordinal | Bins
 MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
 WORKING = (
     "StandardScaler, MinMaxScaler, MaxAbsScaler, OneHotEncoder, OrdinalEncoder with "
-    "declared categories and SimpleImputer, alone, in a Pipeline or in a "
+    "declared categories, SimpleImputer and expunge.Bins, alone, in a Pipeline or in a "
     "ColumnTransformer"
 )
 
@@ -74,7 +77,18 @@ def describe(preprocessing: Any, X: Any) -> Preprocessing:
     ]
     if not groups:
         raise InvalidInput("preprocessing uses no column; name some, or leave it out")
-    return Preprocessing(tuple(groups))
+    settled = tuple(_settle_quanta(group, X) for group in groups)
+    return Preprocessing(settled, quanta_guessed=settled != tuple(groups))
+
+
+def _settle_quanta(group: Group, X: Any) -> Group:
+    """Return the group with the quanta of its bins guessed, if nobody gave them."""
+    encode = group.encode
+    if not isinstance(encode, Bins) or encode.quantum is not None:
+        return group
+    columns = [to_numbers(take_column(X, one), one) for one in group.columns]
+    quanta = tuple(guess_quantum(one[~np.isnan(one)], encode.n_bins) for one in columns)
+    return replace(group, encode=replace(encode, quantum=quanta))
 
 
 def _column_names(X: Any) -> list[Source]:
@@ -161,6 +175,13 @@ def _describe_step(step: Any, n_columns: int) -> Described:
 def _add_step(group: Group, step: Described, *, given: Any) -> Group:
     """Return the group with one more step, if the order is one we can follow."""
     name = type(given).__name__
+    if isinstance(step, Bins) and group == Group(group.columns):
+        return replace(group, encode=step)
+    if isinstance(step, Bins) or isinstance(group.encode, Bins):
+        raise Unsupported(
+            "Bins with another step for the same columns; give it the columns as "
+            "they are, and list them once more to scale them too"
+        )
     if isinstance(step, OneHot | Ordinal):
         first = group.encode is None and group.scale is None
         if not first or (group.fill is not None and isinstance(step, Ordinal)):
@@ -268,6 +289,23 @@ def _read_ordinal(step: Any, n_columns: int) -> Ordinal:
     return Ordinal(declared, unknown)
 
 
+def _read_bins(step: Bins, n_columns: int) -> Bins:
+    if type(step.n_bins) is not int or step.n_bins < 2:
+        raise InvalidInput(f"Bins(n_bins={step.n_bins!r}); give two or more")
+    given = step.quantum
+    if given is None:
+        return step
+    quanta = tuple(given) if isinstance(given, Sequence) else (given,) * n_columns
+    if len(quanta) != n_columns:
+        raise InvalidInput(
+            f"Bins: quanta of {len(quanta)} columns for {n_columns} columns; give one "
+            "number for each, or one for all"
+        )
+    if not all(0.0 < one < inf for one in quanta):
+        raise InvalidInput(f"Bins(quantum={given!r}); give positive numbers")
+    return Bins(step.n_bins, tuple(map(float, quanta)))
+
+
 def _read_categories(step: Any, n_columns: int) -> tuple[tuple[Any, ...], ...] | None:
     """Return the declared categories of each column; None if they are learned."""
     if isinstance(step.categories, str):
@@ -296,5 +334,6 @@ READERS: Mapping[type, Callable[[Any, int], Described]] = MappingProxyType(
         MaxAbsScaler: _read_max_abs,
         OneHotEncoder: _read_one_hot,
         OrdinalEncoder: _read_ordinal,
+        Bins: _read_bins,
     }
 )

@@ -29,7 +29,7 @@ from sklearn.preprocessing import (
 
 from ..core.arrays import Index
 from ..exceptions import MissingExtra, Unsupported
-from .description import FitRange, Group, OneHot, Ordinal, Source, Standardise
+from .description import Bins, FitRange, Group, OneHot, Ordinal, Source, Standardise
 from .features import Features, FittedPreprocessing
 
 # Rows that make a category frequent among the made-up ones, or none of them.
@@ -78,7 +78,7 @@ def _find_parts(fitted: FittedPreprocessing) -> list["_Part"]:
         first += len(group.columns)
         # Nothing is left of a column that has no feature.
         indices = [p for p in own if (fitted.features.layout.columns == p).any()]
-        if isinstance(group.encode, OneHot):
+        if isinstance(group.encode, OneHot | Bins):
             parts += [_Part(group, [index], fitted) for index in indices]
         elif indices:
             parts.append(_Part(group, indices, fitted))
@@ -103,6 +103,8 @@ class _Part:
             steps.append(("encode", self._make_one_hot(group.encode)))
         elif isinstance(group.encode, Ordinal):
             steps.insert(0, ("encode", self._make_ordinal(group.encode)))
+        elif isinstance(group.encode, Bins):
+            steps += self._make_bins()
         if group.scale is not None:
             steps.append(("scale", self._make_scaler()))
         if group.fill is not None and group.scale_first:
@@ -151,6 +153,26 @@ class _Part:
             handle_unknown="use_encoded_value",
             unknown_value=int(encode.unknown) if whole else np.nan,
         )
+
+    def _make_bins(self) -> list[tuple[str, Any]]:
+        """Return steps that number the ranges of a column, and one-hot encode them."""
+        (index,) = self.indices
+        layout = self.fitted.features.layout
+        at = np.flatnonzero(layout.columns == index)
+        codes = [code for j in at for code in layout.codes[j] or ()]
+        ends = np.append(layout.edges[str(index)], np.inf)  # NaN comes after
+        numbers = FunctionTransformer(
+            np.asarray, kw_args={"dtype": float}, feature_names_out="one-to-one"
+        )
+        place = FunctionTransformer(
+            np.digitize,
+            kw_args={"bins": ends, "right": True},
+            feature_names_out="one-to-one",
+        )
+        encoder = OneHotEncoder(
+            categories=[codes], handle_unknown="ignore", sparse_output=False
+        )
+        return [("numbers", numbers), ("place", place), ("encode", encoder)]
 
     def _make_scaler(self) -> Any:
         scale = self.group.scale

@@ -21,7 +21,7 @@ from ..core.exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums
 from ..core.values import Private, stored
 from ..exceptions import CannotRemove, UnknownRows
 from .columns import Recipe
-from .description import Group, OneHot, learns_extremes
+from .description import Bins, Group, OneHot, learns_extremes
 
 Counts = NDArray[np.int64]
 
@@ -129,6 +129,8 @@ def needs_order(group: Group) -> bool:
     """Whether sums do not tell what is learned of these columns of numbers."""
     if isinstance(group.encode, OneHot):
         return False
+    if isinstance(group.encode, Bins):
+        return True
     fill = None if group.fill is None else group.fill.strategy
     return learns_extremes(group.scale) or fill in ("median", "most_frequent")
 

@@ -86,6 +86,10 @@ COLUMNS_GUESSED = (
     "which columns the model sees, and as numbers or as categories: that was guessed "
     "from all rows at the fit, and removals do not undo it"
 )
+QUANTA_GUESSED = (
+    "what ends of learnt bins are rounded to: that was guessed from all rows at the "
+    "fit, and removals do not undo it"
+)
 # And one whose noise is counted in deviations of the targets these.
 TARGETS_SCALED = (
     "sigma, tau and the radius budget are shares of the standard deviation of each "
@@ -175,6 +179,8 @@ class Scope:
         Name and parameters of the map that encodes rows; empty without one.
     columns_guessed
         Whether columns and their kinds were guessed from the rows.
+    quanta_guessed
+        Whether it was guessed from the rows what ends of learnt bins are rounded to.
     counted_apart
         Whether releases may exist that this model's account does not count.
     declared, untuned
@@ -199,6 +205,7 @@ class Scope:
     source: str = ""
     encoder: str = ""
     targets_scaled: bool = False
+    quanta_guessed: bool = False
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -215,6 +222,7 @@ class Scope:
         reasons = {
             BEFORE_PREPROCESSING if self.preprocessed else PREPROCESSING: True,
             COLUMNS_GUESSED: self.columns_guessed,
+            QUANTA_GUESSED: self.quanta_guessed,
             ROWS_NOT_KEPT: not self.rows_kept,
             describe_source(self.source): self.rows_in_files,
             CLASS_REFUSED: may_refuse_classes(self.classes, description),
