@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -17,6 +18,7 @@ from sklearn.preprocessing import (
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    RobustScaler,
     StandardScaler,
 )
 
@@ -144,6 +146,8 @@ LENIENT: dict[str, Any] = {
     "size": numbers_as(fill("most_frequent", add_indicator=True), MaxAbsScaler()),
     "filled last": numbers_as(StandardScaler(), fill(add_indicator=True)),
     "constant last": numbers_as(MinMaxScaler(), fill("constant", fill_value=0.5)),
+    "quantiles": numbers_as(fill(), RobustScaler(quantile_range=(10.0, 80.0))),
+    "unit variance": numbers_as(RobustScaler(unit_variance=True), fill("median")),
     "ignored": categories_as(one_hot()),
     "first dropped": categories_as(one_hot(drop="first")),
     "binary dropped": categories_as(one_hot(drop="if_binary")),
@@ -154,6 +158,7 @@ LENIENT: dict[str, Any] = {
     ),
     "all rare": categories_as(one_hot("infrequent_if_exist", min_frequency=10**6)),
     "scaled flags": categories_as(one_hot(sparse_output=False), StandardScaler()),
+    "flags by quantiles": categories_as(one_hot(sparse_output=False), RobustScaler()),
     "frequent": categories_as(fill("most_frequent"), one_hot()),
     "declared": categories_as(
         one_hot(categories=[[*CITIES[:5], "Wien", np.nan], [1, 2, 3, 30], [0, 1]])
@@ -165,6 +170,12 @@ LENIENT: dict[str, Any] = {
 STRICT: dict[str, Any] = {
     "refused": categories_as(one_hot("error")),
     "refused and rare": categories_as(one_hot("error", min_frequency=12)),
+    "terms": ColumnTransformer(
+        [
+            ("terms", TfidfTransformer(norm=None), ["age", "smokes"]),
+            ("number", StandardScaler(), ["heat"]),
+        ]
+    ),
     "refused grade": grades_as(OrdinalEncoder(categories=[[*GRADES, np.nan]]), fill()),
 }
 

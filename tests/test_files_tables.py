@@ -33,7 +33,8 @@ from tests.test_files import FILES, contents
 PEOPLE = [f"person-{place // 2}" for place in range(N_ROWS)]
 SEEDED = Budget(sigma=50.0, releases=9, allow_seeded=True)
 # Extremes, medians and the most frequent number take the rows.
-KEEPS = {"everything", "range", "size", "constant last", "no mean"}
+KEEPS = {"everything", "range", "size", "constant last", "no mean", "quantiles"}
+KEEPS |= {"unit variance"}
 KEEPS |= {"grades", "unknown is missing"}
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -21,6 +22,7 @@ from sklearn.preprocessing import (
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    RobustScaler,
     StandardScaler,
 )
 
@@ -33,7 +35,7 @@ from expunge.core.exact_sums import (
     exact_sums,
 )
 from expunge.core.rows import Rows
-from expunge.exceptions import CannotRemove, InvalidInput, UnknownRows
+from expunge.exceptions import CannotRemove, InvalidInput, UnknownRows, Unsupported
 from expunge.linear_model.base import private_model, public_model
 from expunge.preprocessing.columns import Recipe, learn_columns, read_columns
 from expunge.preprocessing.description import (
@@ -75,6 +77,11 @@ STEPS: list[Any] = [
     make_pipeline(StandardScaler(), SimpleImputer(strategy="median")),
     make_pipeline(SimpleImputer(strategy="median"), MinMaxScaler((-1.0, 2.0))),
     make_pipeline(SimpleImputer(strategy="most_frequent"), MaxAbsScaler()),
+    make_pipeline(RobustScaler(), SimpleImputer()),
+    make_pipeline(
+        SimpleImputer(strategy="constant", add_indicator=True),
+        RobustScaler(quantile_range=(10.0, 60.0), unit_variance=True),
+    ),
     OneHotEncoder(),
     OneHotEncoder(min_frequency=2, drop="first", handle_unknown="infrequent_if_exist"),
     OneHotEncoder(min_frequency=0.3, drop="if_binary", handle_unknown="ignore"),
@@ -82,6 +89,7 @@ STEPS: list[Any] = [
         SimpleImputer(strategy="most_frequent"), OneHotEncoder(max_categories=2)
     ),
     make_pipeline(OneHotEncoder(sparse_output=False), StandardScaler()),
+    make_pipeline(OneHotEncoder(sparse_output=False), RobustScaler()),
 ]
 
 
@@ -286,6 +294,87 @@ def test_scaler_is_scikit_learns(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(learned[2].encode(raw), theirs.transform(X), atol=1e-6)
 
 
+@pytest.mark.parametrize("unit_variance", [False, True])
+@pytest.mark.parametrize("ends", [(25.0, 75.0), (0.0, 100.0), (7.3, 61.9)])
+def test_robust_scaler_is_scikit_learns_to_the_bit(
+    ends: tuple[float, float], unit_variance: bool, rng: np.random.Generator
+) -> None:
+    if unit_variance and ends[1] == 100.0:
+        return
+    step = RobustScaler(quantile_range=ends, unit_variance=unit_variance)
+    for n in (1, 2, 3, 4, 7, 50, 101):
+        X = rng.normal(size=(n, 4)) * [1.0, 1e-8, 1e8, 3.0] + [0.0, 1.0, -1e8, 1e5]
+        X[:, 3] = np.round(X[:, 3] - 1e5)
+        X[rng.random(X.shape) < 0.2] = np.nan
+        X[0] = 0.25
+        filled = make_pipeline(SimpleImputer(strategy="constant", fill_value=2), step)
+        learned, raw = fit(filled, X)
+        theirs = clone(filled).fit(X)[-1]
+        np.testing.assert_array_equal(learned[2].centre, theirs.center_)
+        np.testing.assert_array_equal(learned[2].scale, theirs.scale_)
+        after = make_pipeline(clone(step), SimpleImputer())
+        learned, raw = fit(after, X)
+        theirs = clone(step).fit(X)
+        np.testing.assert_array_equal(learned[2].centre, theirs.center_)
+        np.testing.assert_array_equal(learned[2].scale, theirs.scale_)
+        np.testing.assert_allclose(
+            learned[2].encode(raw)[~np.isnan(X)],
+            theirs.transform(X)[~np.isnan(X)],
+            rtol=1e-15,
+        )
+
+
+@given(
+    counts=st.lists(st.tuples(*[st.integers(0, 3)] * 2), min_size=2, max_size=12),
+    data=st.data(),
+)
+def test_weights_of_terms_are_scikit_learns(
+    counts: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    X = np.array(counts, dtype=float)
+    leaving = st.sets(st.integers(0, len(X) - 1), max_size=len(X) - 1)
+    gone = sorted(data.draw(leaving))
+    learned, raw = fit(TfidfTransformer(norm=None), X)
+    for row in gone:
+        learned = forget(learned, raw[[row]])
+    left = np.setdiff1d(np.arange(len(X)), gone)
+    assert show(learned) == show(fit(TfidfTransformer(norm=None), X[left])[0])
+    theirs = TfidfTransformer(norm=None).fit(X[left])
+    np.testing.assert_allclose(1.0 / learned[2].scale, theirs.idf_, rtol=1e-15)
+    expected = theirs.transform(X).toarray()
+    np.testing.assert_allclose(learned[2].encode(raw), expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        TfidfTransformer(norm=None, smooth_idf=False),
+        TfidfTransformer(norm=None, sublinear_tf=True),
+        make_pipeline(SimpleImputer(), TfidfTransformer(norm=None)),
+        make_pipeline(TfidfTransformer(norm=None), SimpleImputer()),
+        make_pipeline(TfidfTransformer(norm=None), StandardScaler()),
+    ],
+    ids=range(5),
+)
+def test_other_weights_of_terms_are_refused(steps: Any) -> None:
+    with pytest.raises(Unsupported):
+        fit(steps, np.eye(3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"quantile_range": (75.0, 25.0)},
+        {"quantile_range": (-1.0, 25.0)},
+        {"quantile_range": (0.0, 50.0), "unit_variance": True},
+        {"quantile_range": (50.0, 50.0), "unit_variance": True},
+    ],
+)
+def test_quantiles_without_a_distance_are_refused(options: Any) -> None:
+    with pytest.raises(InvalidInput, match="RobustScaler"):
+        fit(RobustScaler(**options), np.arange(6.0)[:, None])
+
+
 STRANGERS: list[tuple[Any, list[list[Any]], list[list[Any]]]] = [
     (StandardScaler(), [[1.0], [2.0], [2.5]], [[5.0]]),  # no variance is negative
     (SimpleImputer(), [[np.nan], [1.0], [np.nan]], [[2.0]]),  # nothing sums to zero
@@ -293,6 +382,8 @@ STRANGERS: list[tuple[Any, list[list[Any]], list[list[Any]]]] = [
     (MinMaxScaler(), [[1.0], [2.0], [3.0]], [[2.5]]),
     (MinMaxScaler(), [[1.0], [2.0], [3.0], [4.0]], [[2.0], [2.0]]),
     (OneHotEncoder(), [["a"], ["b"], ["b"], ["c"]], [["a"], ["a"]]),
+    (TfidfTransformer(norm=None), [[0.0], [2.0], [0.0]], [[1.0], [1.0]]),
+    (TfidfTransformer(norm=None), [[1.0], [2.0], [2.0], [0.0]], [[0.0], [0.0]]),
 ]
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes in preprocessing that forgets, each put in by a function."""
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -105,6 +106,37 @@ def overlook_weightless_rows() -> None:
         return real(self, now).replace(n_rows=counted)
 
     put("preprocessing.balance:ClassSums", "combine", combine)
+
+
+def keep_what_left(name: str) -> None:
+    """Let a statistic of the rows stay as it was when some of them leave."""
+    real = import_module("expunge.preprocessing.statistics").Statistics.without
+
+    def without(self: Any, raw: Any) -> Any:
+        return replace(real(self, raw), **{name: getattr(self, name)})
+
+    put("preprocessing.statistics:Statistics", "without", without)
+
+
+def keep_the_ranks() -> None:
+    """Let medians and quantiles be those of rows that have left too."""
+    keep_what_left("ordered")
+
+
+def keep_the_terms() -> None:
+    """Weigh terms by rows that have left too."""
+    keep_what_left("n_with")
+
+
+def take_the_next_rank() -> None:
+    """Take the quantile of another row."""
+    real = import_module("expunge.preprocessing.learning").find_quantile
+
+    def find_quantile(ranked: Any, percent: float, *, n_values: int) -> Any:
+        last = n_values - 1
+        return real(lambda k: ranked(min(k + 1, last)), percent, n_values=n_values)
+
+    put("preprocessing.learning", "find_quantile", find_quantile)
 
 
 def drop_no_category() -> None:

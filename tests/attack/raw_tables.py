@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
+    RobustScaler,
     StandardScaler,
 )
 
@@ -37,11 +39,12 @@ class Scaling:
     name: str
     low: float = 0.0
     high: float = 1.0
+    quantiles: tuple[float, float] = (25.0, 75.0)
 
     @property
     def needs_order(self) -> bool:
-        """Whether it learns extremes."""
-        return self.name in ("range", "size")
+        """Whether it learns extremes, or other values by their rank."""
+        return self.name in ("range", "size", "quantiles")
 
     def step(self) -> Any:
         """Return scikit-learn's scaler, not fitted."""
@@ -51,6 +54,7 @@ class Scaling:
             "mean": StandardScaler(with_std=False),
             "range": MinMaxScaler((self.low, self.high)),
             "size": MaxAbsScaler(),
+            "quantiles": RobustScaler(quantile_range=self.quantiles),
         }
         return made[self.name]
 
@@ -69,6 +73,11 @@ class Scaling:
         if self.name == "size":
             size = float(np.abs(seen).max())
             return 0.0, 1.0 if size < 10.0 * EPSILON else size, 0.0
+        if self.name == "quantiles":
+            first, last = np.percentile(seen, self.quantiles)
+            size = float(last - first)
+            size = 1.0 if size < 10.0 * EPSILON else size
+            return float(np.median(seen)), size, 0.0
         mean, deviation = mean_and_deviation(seen, np.ones(len(seen)))
         if is_constant(mean, deviation, len(seen)):
             deviation = 1.0
@@ -198,7 +207,26 @@ class Categories:
         return steps
 
 
-Part = Numbers | Categories
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often a term occurs, weighed by how few rows have it."""
+
+    values: Array
+    needs_order = False
+
+    def steps(self) -> Any:
+        """Return scikit-learn's step, not fitted."""
+        return TfidfTransformer(norm=None)
+
+    def made(self, stay: Array) -> Array:
+        """Return the feature of the remaining rows."""
+        column = self.values[stay]
+        n_with = np.longdouble((column != 0.0).sum())
+        weight = np.log((1 + np.longdouble(len(column))) / (1 + n_with)) + 1
+        return np.asarray(column * float(weight))[:, None]
+
+
+Part = Numbers | Categories | Counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,12 +264,14 @@ def _together(n_rows: int, features: Sequence[Array]) -> Array:
 def draw_scaling(rng: Generator) -> Scaling | None:
     """Return a scaler, or none."""
     name = pick(
-        rng, "standard", "deviation", "mean", "range", "size", "none",
-        p=[0.4, 0.1, 0.1, 0.15, 0.1, 0.15],
+        rng, "standard", "deviation", "mean", "range", "size", "quantiles", "none",
+        p=[0.3, 0.1, 0.1, 0.1, 0.1, 0.15, 0.15],
     )  # fmt: skip
     if name == "none":
         return None
-    return Scaling(name, *((-1.0, 2.0) if chance(rng, 0.4) else (0.0, 1.0)))
+    ends = (-1.0, 2.0) if chance(rng, 0.4) else (0.0, 1.0)
+    wide = (10.0, 90.0) if chance(rng, 0.5) else (25.0, 75.0)
+    return Scaling(name, *ends, quantiles=wide)
 
 
 def draw_table(rng: Generator, n: int, *, sums_only: bool) -> RawTable:
@@ -252,6 +282,9 @@ def draw_table(rng: Generator, n: int, *, sums_only: bool) -> RawTable:
         parts.append(draw_categories(rng, n))
     if sums_only:
         parts = [_without_order(part) for part in parts]
+    if chance(rng, 0.2):
+        often = 10.0 ** rng.uniform(-1.5, 0.7, int(rng.integers(1, 4)))
+        parts += [Counts(rng.poisson(one, n).astype(float)) for one in often]
     order = rng.permutation(len(parts))
     return RawTable(tuple(parts[i] for i in order))
 

@@ -495,8 +495,8 @@ def require_encodable(
         if needs_order(group):
             raise InvalidInput(
                 "keep_data=False, and the preprocessing of "
-                f"{', '.join(map(repr, group.columns[:4]))} needs extremes, a median, "
-                "the most frequent value or learnt bins, which take the values "
+                f"{', '.join(map(repr, group.columns[:4]))} needs extremes, medians, "
+                "quantiles, the most frequent value or learnt bins, which take values "
                 "themselves; set keep_data=True, or use StandardScaler and the mean"
             )
     if mechanism is not None and not mechanism.follows_features:

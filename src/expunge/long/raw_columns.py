@@ -106,9 +106,10 @@ def learn_recipe(
     for group in described.groups:
         if needs_order(group):
             raise Unsupported(
-                "extremes, medians, the most frequent number and learnt bins are not "
-                f"for long tables ({', '.join(map(repr, group.columns[:4]))}): they "
-                "take all values at once; use StandardScaler and the mean"
+                "extremes, medians, quantiles, the most frequent number and learnt bins "
+                "are not for long tables "
+                f"({', '.join(map(repr, group.columns[:4]))}): they take all values at "
+                "once; use StandardScaler and the mean"
             )
     wanted = [
         str(source)

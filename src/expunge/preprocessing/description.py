@@ -71,6 +71,37 @@ class FitSize:
 
 @stored
 @dataclass(frozen=True, slots=True)
+class FitQuantiles:
+    """Subtract the median, divide by the distance of two quantiles (RobustScaler).
+
+    Parameters
+    ----------
+    with_median, with_range
+        Whether to do the one and the other.
+    low, high
+        The quantiles, in percent.
+    unit
+        What the distance is divided by: that of a normal distribution, or one.
+    """
+
+    with_median: bool = True
+    with_range: bool = True
+    low: float = 25.0
+    high: float = 75.0
+    unit: float = 1.0
+
+
+@stored
+@dataclass(frozen=True, slots=True)
+class WeighTerms:
+    """Multiply the counts of a term by ln((1 + n) / (1 + df)) + 1 (TfidfTransformer).
+
+    Of n rows df have the term.
+    """
+
+
+@stored
+@dataclass(frozen=True, slots=True)
 class OneHot:
     """One feature for each category (OneHotEncoder).
 
@@ -138,7 +169,7 @@ class Bins:
 
 
 Encode: TypeAlias = OneHot | Ordinal | Bins
-Scale: TypeAlias = Standardise | FitRange | FitSize
+Scale: TypeAlias = Standardise | FitRange | FitSize | FitQuantiles | WeighTerms
 
 
 @stored
@@ -168,6 +199,11 @@ def learns_extremes(scale: Scale | None) -> bool:
     if isinstance(scale, FitRange):
         return scale.ends is None
     return isinstance(scale, FitSize)
+
+
+def learns_ranks(scale: Scale | None) -> bool:
+    """Whether a scaler takes values by their rank: extremes, a median, quantiles."""
+    return learns_extremes(scale) or isinstance(scale, FitQuantiles)
 
 
 @stored

@@ -5,7 +5,7 @@ A function of exact sums, counts and sorted values alone, each number rounded on
 what is learned after a removal is, to the last bit, what the remaining rows give.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import isfinite, nan, sqrt
 from numbers import Real
@@ -23,11 +23,13 @@ from .columns import UNKNOWN, Column, Recipe
 from .description import (
     Bins,
     FillGaps,
+    FitQuantiles,
     FitRange,
     Group,
     OneHot,
     Scale,
     Standardise,
+    WeighTerms,
 )
 from .features import GAP, Feature, Features
 from .statistics import Statistics, count_rows
@@ -188,6 +190,9 @@ def _learn_number(spot: _Spot) -> list[Feature]:
     name, fill, scale = str(column.source), group.fill, group.scale
     if fill is None and scale is None:
         return [Feature(name, index, None, 0.0, 1.0, 0.0, nan)]
+    if isinstance(scale, WeighTerms):
+        weight = weigh_term(statistics, index)
+        return [Feature(name, index, None, 0.0, 1.0 / weight, 0.0, nan)]
     values = _Observed(statistics, index)
     if not values.n_observed:
         return []
@@ -202,6 +207,12 @@ def _learn_number(spot: _Spot) -> list[Feature]:
     else:
         missing = (filled - centre) / size + offset
     return [Feature(name, index, None, centre, size, offset, missing)]
+
+
+def weigh_term(statistics: Statistics, index: int) -> float:
+    """Return what the counts of a term are multiplied by, by scikit-learn's formula."""
+    n_with = int(statistics.n_with[statistics.terms.index(index)])
+    return float(np.log((statistics.n_rows + 1.0) / (n_with + 1.0)) + 1.0)
 
 
 def read_constant(fill: FillGaps) -> float:
@@ -227,6 +238,7 @@ class _Observed:
         self.mean = find_mean(self.sums[0], self.sums[1])
         self.ordered = statistics.ordered.get(str(index))
         self.value: float | None = None
+        self.n_filled = 0
 
     def fill(self, fill: FillGaps) -> float:
         """Return what fills the gaps."""
@@ -250,7 +262,8 @@ class _Observed:
         new.sums = (self.total, first + gaps * unit, second + gaps * unit * unit)
         new.n_observed, new.mean = self.statistics.n_rows, self.mean
         new.ordered = self.ordered
-        new.value = value if self.n_observed < self.statistics.n_rows else None
+        new.n_filled = self.statistics.n_rows - self.n_observed
+        new.value = value if new.n_filled else None
         return new
 
     def learn_scale(self, scale: Scale | None) -> tuple[float, float, float]:
@@ -262,9 +275,21 @@ class _Observed:
         if isinstance(scale, FitRange) and scale.ends is not None:
             return fit_ends(scale, np.array(scale.ends))
         assert self.ordered is not None
+        if isinstance(scale, FitQuantiles):
+            return fit_quantiles(scale, self.ranked, n_values=self.n_observed)
         ends = self.ordered[[0, -1]] if self.ordered.size else np.empty(0)
         more = [] if self.value is None else [self.value]
         return fit_ends(scale, np.array([*ends, *more]))
+
+    def ranked(self, rank: int) -> float:
+        """Return the value of a rank, from 0; what fills gaps is among them."""
+        assert self.ordered is not None
+        if self.value is None:
+            return float(self.ordered[rank])
+        first = int(np.searchsorted(self.ordered, self.value))
+        if first <= rank < first + self.n_filled:
+            return self.value
+        return float(self.ordered[rank - self.n_filled * (rank > first)])
 
 
 def standardise(
@@ -294,6 +319,57 @@ def fit_ends(scale: Scale, ends: Vector) -> tuple[float, float, float]:
     return 0.0, 1.0 if size < NO_RANGE else size, 0.0
 
 
+def fit_quantiles(
+    scale: FitQuantiles, ranked: Callable[[int], float], *, n_values: int
+) -> tuple[float, float, float]:
+    """Return median and distance of quantiles of ranked values; the offset is zero.
+
+    Below scikit-learn's tolerance a distance counts as one, before it is divided.
+    """
+    centre, size = 0.0, 1.0
+    if scale.with_median:
+        middle = [ranked((n_values - 1) // 2), ranked(n_values // 2)]
+        centre = float(np.mean(middle))
+    if scale.with_range:
+        low, high = (
+            find_quantile(ranked, one, n_values=n_values)
+            for one in (scale.low, scale.high)
+        )
+        size = (1.0 if high - low < NO_RANGE else high - low) / scale.unit
+    return centre, size, 0.0
+
+
+def find_quantile(
+    ranked: Callable[[int], float], percent: float, *, n_values: int
+) -> float:
+    """Return a quantile of ranked values, with the bits of NumPy's "linear"."""
+    place = percent / 100.0 * (n_values - 1)
+    rank = int(place)
+    share, first = place - rank, ranked(rank)
+    if not share:
+        return first
+    last = ranked(rank + 1)
+    if share >= 0.5:
+        return last - (last - first) * (1.0 - share)
+    return first + (last - first) * share
+
+
+def find_ranked(group: Group, statistics: Statistics, *, index: int) -> list[float]:
+    """Return the values of a column that its median and quantiles are."""
+    scale = group.scale
+    if not isinstance(scale, FitQuantiles):
+        return []
+    values = _Observed(statistics, index)
+    if not values.n_observed:
+        return []
+    if group.fill is not None and not group.scale_first:
+        values = values.filled(values.fill(group.fill))
+    percents = [50.0] * scale.with_median + [scale.low, scale.high] * scale.with_range
+    places = [percent / 100.0 * (values.n_observed - 1) for percent in percents]
+    found = [values.ranked(int(place)) for place in places if place == int(place)]
+    return [value for value in found if value != values.value]
+
+
 def _learn_flag_scale(
     scale: Scale | None, hits: int, *, total: int
 ) -> tuple[float, float]:
@@ -303,6 +379,12 @@ def _learn_flag_scale(
     if isinstance(scale, Standardise):
         sums = (total, hits << UNIT, hits << (2 * UNIT))
         centre, size, offset = standardise(scale, sums)
+    elif isinstance(scale, FitQuantiles):
+        centre, size, offset = fit_quantiles(
+            scale,
+            lambda rank: float(rank >= (total - hits) >> UNIT),
+            n_values=total >> UNIT,
+        )
     else:
         ends = np.array([0.0] * (hits < total) + [1.0] * (hits > 0))
         centre, size, offset = fit_ends(scale, ends)

@@ -32,6 +32,7 @@ from ..core.values import Private, stored
 from .columns import Recipe
 from .description import learns_extremes
 from .features import Features, Layout
+from .learning import find_ranked
 from .statistics import Statistics
 
 MOST_ROW_GROWTH = 1e3
@@ -52,7 +53,8 @@ class Reference(Private):
     intercept
         Whether the model has an intercept; the constant is there in any case, last.
     exact
-        Extremes, medians and modes among the features: values that somebody has.
+        Extremes, medians, quantiles and modes among the features: values that somebody
+        has.
     """
 
     features: Features
@@ -166,6 +168,7 @@ def _find_exact(recipe: Recipe, statistics: Statistics) -> dict[str, Vector]:
         if fill == "most_frequent":
             found, counts = np.unique(values, return_counts=True)
             held.append(found[[np.argmax(counts)]])
+        held.append(np.array(find_ranked(group, statistics, index=index)))
         exact[str(index)] = np.concatenate(held)
     return exact
 

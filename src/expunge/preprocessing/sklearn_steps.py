@@ -18,7 +18,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import (
@@ -26,6 +28,7 @@ from sklearn.preprocessing import (
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    RobustScaler,
     StandardScaler,
 )
 from sklearn.utils._indexing import _get_column_indices
@@ -36,22 +39,25 @@ from .columns import as_frame, take_column, to_numbers
 from .description import (
     Bins,
     FillGaps,
+    FitQuantiles,
     FitRange,
     FitSize,
     Group,
     OneHot,
     Ordinal,
     Preprocessing,
+    Scale,
     Source,
     Standardise,
+    WeighTerms,
 )
 
-Described = FillGaps | Standardise | FitRange | FitSize | OneHot | Ordinal | Bins
+Described = FillGaps | Scale | OneHot | Ordinal | Bins
 MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
 WORKING = (
-    "StandardScaler, MinMaxScaler, MaxAbsScaler, OneHotEncoder, OrdinalEncoder with "
-    "declared categories, SimpleImputer and expunge.Bins, alone, in a Pipeline or in a "
-    "ColumnTransformer"
+    "StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, TfidfTransformer, "
+    "OneHotEncoder, OrdinalEncoder with declared categories, SimpleImputer and "
+    "expunge.Bins, alone, in a Pipeline or in a ColumnTransformer"
 )
 
 
@@ -196,9 +202,14 @@ def _add_step(group: Group, step: Described, *, given: Any) -> Group:
             fill = replace(fill, value=MISSING)
         return replace(group, encode=step, fill=fill)
     if isinstance(step, FillGaps):
+        if isinstance(group.scale, WeighTerms):
+            raise Unsupported(f"{name} after TfidfTransformer: counts have no gaps")
         if group.fill is not None or isinstance(group.encode, OneHot):
             raise _wrong_order(name)
         return replace(group, fill=step, scale_first=group.scale is not None)
+    counted = isinstance(step, WeighTerms)
+    if counted and (group.fill is not None or group.encode is not None):
+        raise Unsupported(f"{name} after another step; it takes columns of counts")
     if group.scale is not None or group.scale_first:
         raise _wrong_order(name)
     return replace(group, scale=step)
@@ -257,6 +268,43 @@ def _read_max_abs(step: Any, n_columns: int) -> FitSize:
     if hasattr(step, "clip"):
         _require_defaults(step, clip=False)
     return FitSize()
+
+
+def _read_robust(step: Any, n_columns: int) -> FitQuantiles:
+    del n_columns
+    low, high = map(float, step.quantile_range)
+    if not 0.0 <= low <= high <= 100.0:
+        raise InvalidInput(
+            f"RobustScaler(quantile_range={step.quantile_range}); give two numbers "
+            "from 0 to 100, the smaller first"
+        )
+    unit = 1.0
+    if step.unit_variance:
+        unit = float(norm.ppf(high / 100.0) - norm.ppf(low / 100.0))
+        if not 0.0 < unit < inf:
+            raise InvalidInput(
+                f"RobustScaler(quantile_range={step.quantile_range}, "
+                "unit_variance=True); of a normal distribution these quantiles are "
+                "equal or infinite; give others, or leave unit_variance out"
+            )
+    median, width = bool(step.with_centering), bool(step.with_scaling)
+    return FitQuantiles(median, width, low, high, unit)
+
+
+def _read_terms(step: Any, n_columns: int) -> WeighTerms:
+    del n_columns
+    _require_defaults(step, use_idf=True, sublinear_tf=False)
+    if not step.smooth_idf:
+        raise Unsupported(
+            "TfidfTransformer(smooth_idf=False): a term that nobody has any more would "
+            "have an infinite weight; leave smooth_idf at its default"
+        )
+    if step.norm is not None:
+        raise Unsupported(
+            f"TfidfTransformer(norm={step.norm!r}) at this place; set norm=None, and "
+            "let Normalizer() be the last step of all"
+        )
+    return WeighTerms()
 
 
 def _read_one_hot(step: Any, n_columns: int) -> OneHot:
@@ -332,6 +380,8 @@ READERS: Mapping[type, Callable[[Any, int], Described]] = MappingProxyType(
         StandardScaler: _read_standard,
         MinMaxScaler: _read_min_max,
         MaxAbsScaler: _read_max_abs,
+        RobustScaler: _read_robust,
+        TfidfTransformer: _read_terms,
         OneHotEncoder: _read_one_hot,
         OrdinalEncoder: _read_ordinal,
         Bins: _read_bins,

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import (
@@ -24,12 +25,23 @@ from sklearn.preprocessing import (
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    RobustScaler,
     StandardScaler,
 )
 
 from ..core.arrays import Index
 from ..exceptions import MissingExtra, Unsupported
-from .description import Bins, FitRange, Group, OneHot, Ordinal, Source, Standardise
+from .description import (
+    Bins,
+    FitQuantiles,
+    FitRange,
+    Group,
+    OneHot,
+    Ordinal,
+    Source,
+    Standardise,
+    WeighTerms,
+)
 from .features import Features, FittedPreprocessing
 
 # Rows that make a category frequent among the made-up ones, or none of them.
@@ -180,6 +192,15 @@ class _Part:
             return StandardScaler(with_mean=scale.with_mean, with_std=scale.with_std)
         if isinstance(scale, FitRange):
             return MinMaxScaler(feature_range=(scale.low, scale.high))
+        if isinstance(scale, FitQuantiles):
+            return RobustScaler(
+                with_centering=scale.with_median,
+                with_scaling=scale.with_range,
+                quantile_range=(scale.low, scale.high),
+                unit_variance=scale.unit != 1.0,
+            )
+        if isinstance(scale, WeighTerms):
+            return TfidfTransformer(norm=None)
         return MaxAbsScaler()
 
     def set_learned(self, steps: Any) -> None:
@@ -230,6 +251,12 @@ class _Part:
             step.scale_, step.min_ = 1.0 / scale, shift
             for name in ("data_min_", "data_max_", "data_range_"):
                 vars(step).pop(name, None)
+        elif isinstance(step, RobustScaler):
+            centre = -shift * scale
+            step.center_ = centre if step.with_centering else None
+            step.scale_ = scale if step.with_scaling else None
+        elif isinstance(step, TfidfTransformer):
+            step.idf_ = 1.0 / scale
         else:
             step.scale_ = step.max_abs_ = scale
         vars(step).pop("n_samples_seen_", None)

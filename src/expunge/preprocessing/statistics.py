@@ -2,16 +2,16 @@
 """Statistics: what preprocessing learns from, kept so that rows can leave and come.
 
 Sums are exact integers, so that a request gives to the last bit what counting the rows
-after it gives. Extremes, medians and the most frequent number are no function of
-sums: for the columns that need one, the observed values are kept, sorted, without their
-owners. Categories are counted.
+after it gives. Extremes, medians, quantiles and the most frequent number are no
+function of sums: for the columns that need one, the observed values are kept, sorted,
+without their owners. Categories are counted.
 
 Every row counts once: weights are for the model alone, as in a Pipeline of
 scikit-learn.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from ..core.exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums
 from ..core.values import Private, stored
 from ..exceptions import CannotRemove, UnknownRows
 from .columns import Recipe
-from .description import Bins, Group, OneHot, learns_extremes
+from .description import Bins, Group, OneHot, WeighTerms, learns_ranks
 
 Counts = NDArray[np.int64]
 
@@ -43,6 +43,9 @@ class Statistics(Private):
         Sorted observed values of the columns that need them, by position.
     counts
         Rows of each code of a column of categories, by position.
+    terms, n_with
+        Positions of the columns whose entries other than zero are counted, and how many
+        rows have one.
     """
 
     n_rows: int
@@ -50,6 +53,8 @@ class Statistics(Private):
     sums: ColumnSums
     ordered: Mapping[str, Vector]
     counts: Mapping[str, Counts]
+    terms: tuple[int, ...] = ()
+    n_with: Counts = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def sum_index(self, column: int) -> int:
         """Return where the sums of a column are."""
@@ -79,6 +84,7 @@ class Statistics(Private):
             counts={
                 name: self.counts[name] + come.counts[name] for name in self.counts
             },
+            n_with=self.n_with + come.n_with,
         )
 
     def without(self, raw: Matrix) -> "Statistics":
@@ -91,38 +97,55 @@ class Statistics(Private):
             raise CannotRemove(NOBODY_LEFT)
         gone = self._count_like(raw)
         counts = {name: self.counts[name] - gone.counts[name] for name in self.counts}
-        if any((left < 0).any() for left in counts.values()):
+        n_rows, n_with = self.n_rows - len(raw), self.n_with - gone.n_with
+        without_any = n_rows - n_with
+        if any((left < 0).any() for left in (*counts.values(), n_with, without_any)):
             raise UnknownRows(STRANGERS)
         return replace(
             self,
-            n_rows=self.n_rows - len(raw),
+            n_rows=n_rows,
             sums=self.sums.subtract(gone.sums),
             ordered={
                 name: _delete(values, gone.ordered[name])
                 for name, values in self.ordered.items()
             },
             counts=counts,
+            n_with=n_with,
         )
 
     def _count_like(self, raw: Matrix) -> "Statistics":
         """Return the same statistics of other rows."""
         sizes = {name: len(counts) for name, counts in self.counts.items()}
-        return _count(raw, summed=self.summed, ordered=tuple(self.ordered), sizes=sizes)
+        return _count(
+            raw,
+            summed=self.summed,
+            ordered=tuple(self.ordered),
+            sizes=sizes,
+            terms=self.terms,
+        )
 
 
 def count_rows(recipe: Recipe, raw: Matrix) -> Statistics:
     """Return the statistics of raw rows that this preprocessing learns from."""
-    summed, ordered, sizes = [], [], {}
+    summed, ordered, terms, sizes = [], [], [], {}
     pairs = zip(recipe.groups, recipe.columns, strict=True)
     for index, (group, column) in enumerate(pairs):
         if column.kind == "category":
             sizes[str(index)] = max(column.codes, default=-1) + 1
             continue
-        if group.fill is not None or group.scale is not None:
+        if isinstance(group.scale, WeighTerms):
+            terms.append(index)
+        elif group.fill is not None or group.scale is not None:
             summed.append(index)
         if needs_order(group):
             ordered.append(str(index))
-    return _count(raw, summed=tuple(summed), ordered=tuple(ordered), sizes=sizes)
+    return _count(
+        raw,
+        summed=tuple(summed),
+        ordered=tuple(ordered),
+        sizes=sizes,
+        terms=tuple(terms),
+    )
 
 
 def needs_order(group: Group) -> bool:
@@ -132,7 +155,7 @@ def needs_order(group: Group) -> bool:
     if isinstance(group.encode, Bins):
         return True
     fill = None if group.fill is None else group.fill.strategy
-    return learns_extremes(group.scale) or fill in ("median", "most_frequent")
+    return learns_ranks(group.scale) or fill in ("median", "most_frequent")
 
 
 def _count(
@@ -141,6 +164,7 @@ def _count(
     summed: tuple[int, ...],
     ordered: tuple[str, ...],
     sizes: Mapping[str, int],
+    terms: tuple[int, ...],
 ) -> Statistics:
     numbers = raw[:, list(summed)]
     codes = {name: _codes(raw[:, int(name)], sizes[name]) for name in sizes}
@@ -157,6 +181,8 @@ def _count(
             name: np.bincount(codes[name], minlength=size).astype(np.int64)
             for name, size in sizes.items()
         },
+        terms=terms,
+        n_with=np.count_nonzero(raw[:, list(terms)], axis=0).astype(np.int64),
     )
 
 

@@ -22,7 +22,7 @@ from .files import format_names, shorten
 FORMAT = "expunge schema 1"
 LEFT_OUT = "left out"
 IMPUTE = ("mean", "median", "most_frequent")
-SCALE = ("standard", "minmax", "maxabs", "none")
+SCALE = ("standard", "robust", "minmax", "maxabs", "none")
 ENCODE = ("one-hot", "ordinal")
 TASKS = ("classification", "regression")
 
@@ -43,7 +43,7 @@ class ColumnSchema:
     indicator
         Whether a column of 0 and 1 says which numbers were missing.
     scale
-        "standard", "minmax", "maxabs" or "none".
+        "standard", "robust" (median and quartiles), "minmax", "maxabs" or "none".
     range
         Lowest and highest number that may occur, declared; others are refused. With
         "minmax" they are also the scale, which then needs no unlearning.
@@ -89,7 +89,11 @@ class ColumnSchema:
             filled = named if isinstance(self.impute, str) else f"{self.impute:g}"
             parts.append(f"missing becomes {filled}")
             parts += ["a column says where"] * self.indicator
-            scales = {"standard": "scaled to mean 0 and variance 1", "none": ""}
+            scales = {
+                "standard": "scaled to mean 0 and variance 1",
+                "robust": "scaled by median and quartiles",
+                "none": "",
+            }
             parts.append(scales.get(str(self.scale), f"scaled by {self.scale}"))
             if self.range is not None:
                 parts.append(f"from {self.range[0]:g} to {self.range[1]:g}")
@@ -224,7 +228,12 @@ def _build_numbers(alike: Sequence[ColumnSchema]) -> Any:
     """Return the transformer of columns of numbers."""
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+    from sklearn.preprocessing import (
+        MaxAbsScaler,
+        MinMaxScaler,
+        RobustScaler,
+        StandardScaler,
+    )
 
     impute, scale = alike[0].impute, alike[0].scale
     filled: dict[str, Any] = {"strategy": impute}
@@ -233,6 +242,7 @@ def _build_numbers(alike: Sequence[ColumnSchema]) -> Any:
     imputer = SimpleImputer(**filled, add_indicator=alike[0].indicator)
     scalers: dict[str | None, Callable[[], Any]] = {
         "standard": StandardScaler,
+        "robust": RobustScaler,
         "minmax": MinMaxScaler,
         "maxabs": MaxAbsScaler,
     }
