@@ -171,7 +171,7 @@ def names_of(model: LogisticRegression) -> tuple[str, ...]:
 def test_a_request_gives_what_a_fit_to_the_rest_gives(balance: Any) -> None:
     X, y = make_rows(1, 400)
     model = fitted(X, y, class_weight=balance, budget=Budget(sigma=1e-3))
-    stay, moved = np.ones(len(X), dtype=bool), 0
+    stay, moved, replaced = np.ones(len(X), dtype=bool), 0, 0
     for i in np.random.default_rng(2).permutation(len(X))[:30]:
         before = names_of(model)
         model.forget([str(i)])
@@ -180,12 +180,14 @@ def test_a_request_gives_what_a_fit_to_the_rest_gives(balance: Any) -> None:
             alpha=1e-3, preprocessing=clone(STEPS), class_weight=balance
         ).fit(X[stay], y[stay])
         assert names_of(model) == names_of(fresh)
-        moved += names_of(model) != before
+        if names_of(model) != before:
+            moved += 1
+            replaced += model.record_.decisions != ("retrained",)
         private = private_model(model)
         off = private.answer.draft.theta - private_model(fresh).answer.draft.theta
         radius = private.answer.radius.value + private_model(fresh).answer.radius.value
         assert np.linalg.norm(off) <= radius < 1e-3
-    assert 5 < moved < 30
+    assert 5 < moved < 30 and replaced
     model.add(X[~stay][:1], y[~stay][:1], subjects=["new"])
     model.forget(["new"])
     assert model.certificate_.status == "certified"

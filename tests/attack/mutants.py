@@ -608,6 +608,7 @@ def weigh_all_targets_alike() -> None:
 CORE = ("core",)
 PARITY = ("parity",)
 LOOKS = ("looks",)
+BINS = ("bins",)
 PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 WIDE = ("wide",)
@@ -672,6 +673,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "leave-the-offset-out": Mutant(preprocessing.leave_the_offset_out, PIPELINES),
     "overlook-the-offset": Mutant(preprocessing.overlook_the_offset, ("lifted",)),
     "keep-the-first-map": Mutant(preprocessing.keep_the_first_map, PIPELINES),
+    "keep-the-edges": Mutant(preprocessing.keep_the_edges, BINS),
+    "replace-no-row": Mutant(preprocessing.replace_no_row, BINS),
+    "overlook-common-values": Mutant(preprocessing.overlook_common_values, BINS),
+    "keep-the-moment-of-bins": Mutant(additions.keep_the_moment, BINS),
     "drop-no-category": Mutant(preprocessing.drop_no_category, PIPELINES),
     "keep-the-balance": Mutant(preprocessing.keep_the_balance, PIPELINES),
     "take-the-best-output": Mutant(wide.take_the_best_output, WIDE),

@@ -4,12 +4,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from unittest.mock import patch
 
 import numpy as np
 from sklearn.pipeline import make_pipeline
 
 from expunge.core.values import stored
 from expunge.linear_model.base import public_model
+from expunge.preprocessing import learned
 
 from . import draws
 from .crowds import Crowd
@@ -71,11 +73,24 @@ def attack_sum(rng: Generator, checker: Checker) -> None:
     attack(rng, checker, "sum")
 
 
-def attack(rng: Generator, checker: Checker, scaling: Literal["mean", "sum"]) -> None:
+def attack_bins(rng: Generator, checker: Checker) -> None:
+    """Attack learnt bins: edges that move, few rows or many that cross them."""
+    share = 1.0 if chance(rng, 0.7) else 0.1
+    with patch.object(learned, "MOST_CROSSING", share):
+        attack(rng, checker, "sum" if chance(rng, 0.5) else "mean", binned=True)
+
+
+def attack(
+    rng: Generator,
+    checker: Checker,
+    scaling: Literal["mean", "sum"],
+    *,
+    binned: bool = False,
+) -> None:
     """Fit a model with preprocessing; people leave and come; check every release."""
     maker = RequestMaker(pick(rng, "person", "content", "position", p=[0.5, 0.4, 0.1]))
-    keep = maker.way != "content" or chance(rng, 0.3)
-    piped = draw_piped(rng, scaling, sums_only=not keep)
+    keep = binned or maker.way != "content" or chance(rng, 0.3)
+    piped = draw_piped(rng, scaling, sums_only=not keep, binned=binned)
     if piped is None:
         return
     model, task = draw_model(rng, piped, keep=keep), piped.task
@@ -96,11 +111,15 @@ def attack(rng: Generator, checker: Checker, scaling: Literal["mean", "sum"]) ->
 
 
 def draw_piped(
-    rng: Generator, scaling: Literal["mean", "sum"], *, sums_only: bool
+    rng: Generator,
+    scaling: Literal["mean", "sum"],
+    *,
+    sums_only: bool,
+    binned: bool = False,
 ) -> Piped | None:
     """Return a random problem with raw rows; None if nothing can be fitted."""
-    n = int(rng.integers(12, 100))
-    table = draw_table(rng, n, sums_only=sums_only)
+    n = int(rng.integers(40, 300) if binned else rng.integers(12, 100))
+    table = draw_table(rng, n, sums_only=sums_only, binned=binned)
     weight = draws.weights(rng, n)
     Z = table.made(np.ones(n, dtype=bool))
     if not Z.shape[1]:

@@ -139,6 +139,37 @@ def take_the_next_rank() -> None:
     put("preprocessing.learning", "find_quantile", find_quantile)
 
 
+def keep_the_edges() -> None:
+    """Let bins end where they ended at the fit."""
+    put("preprocessing.learning", "_has_same_bins", lambda spot, before: True)
+
+
+def replace_no_row() -> None:
+    """Leave rows that lie in another bin now as they were summed."""
+    learned = import_module("expunge.preprocessing.learned")
+    real = learned.Learned._find_crossing
+
+    def find_crossing(self: Any, *given: Any, **options: Any) -> Any:
+        found = real(self, *given, **options)
+        return None if found is None else found.take(slice(0, 0))
+
+    put("preprocessing.learned:Learned", "_find_crossing", find_crossing)
+
+
+def overlook_common_values() -> None:
+    """Give no bin of its own to a value that most rows have."""
+    bins = import_module("expunge.preprocessing.bins")
+    real = bins.find_edges
+
+    def find_edges(values: Any, n_bins: int, **options: Any) -> Any:
+        found, counts = np.unique(values, return_counts=True)
+        alone = found[counts * n_bins > len(values)]
+        edges = real(values, n_bins, **options)
+        return edges[~np.isin(edges, np.nextafter(alone, -np.inf))]
+
+    put("preprocessing.learning", "find_edges", find_edges)
+
+
 def drop_no_category() -> None:
     """Let categories outlive their rows."""
     put(

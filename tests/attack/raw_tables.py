@@ -2,7 +2,8 @@
 """Random tables with preprocessing for them, and what it must make of their rows.
 
 Numbers are computed again from integers, categories by scikit-learn. Every row counts
-once, whatever its weight. Nothing here comes from the package under attack.
+once, whatever its weight. Nothing here comes from the package under attack, but for the
+name of what only it has.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from sklearn.preprocessing import (
     RobustScaler,
     StandardScaler,
 )
+
+from expunge import Bins
 
 from . import draws
 from .arithmetic import mean_and_deviation
@@ -226,7 +229,51 @@ class Counts:
         return np.asarray(column * float(weight))[:, None]
 
 
-Part = Numbers | Categories | Counts
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """A column of numbers in learnt bins: of how many parts, rounded to what."""
+
+    values: Array
+    n_bins: int
+    quantum: float
+    needs_order = True
+
+    def steps(self) -> Any:
+        """Return the description, which only the package has."""
+        return Bins(self.n_bins, self.quantum)
+
+    def made(self, stay: Array) -> Array:
+        """Return the features of the remaining rows: those with the same edges below.
+
+        Edges that nothing lies between tell no row from another.
+        """
+        column = self.values[stay].tolist()
+        seen = [value for value in column if value == value]
+        edges = self.edges(seen)
+        places = [
+            sum(edge < value for edge in edges) if value == value else len(edges) + 1
+            for value in column
+        ]
+        found = sorted(set(places))
+        flags = [[float(place == one) for one in found] for place in places]
+        return np.array(flags).reshape(len(column), len(found))
+
+    def edges(self, seen: list[float]) -> list[float]:
+        """Return edges of observed values, by counting."""
+        often = {v for v in seen if self.n_bins * seen.count(v) > len(seen)}
+        rest = sorted(v for v in seen if v not in often)
+        once = sorted(set(rest))
+        edges = [edge for v in often for edge in (np.nextafter(v, -np.inf), v)]
+        for values in (once, rest if len(rest) > 2 * len(once) else []):
+            for j in range(1, self.n_bins):
+                # The smallest of them up to which are j parts of all, or more.
+                least = -(-j * len(values) // self.n_bins)
+                if values:
+                    edges.append(round(values[least - 1] / self.quantum) * self.quantum)
+        return edges
+
+
+Part = Numbers | Categories | Counts | Ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,9 +321,17 @@ def draw_scaling(rng: Generator) -> Scaling | None:
     return Scaling(name, *ends, quantiles=wide)
 
 
-def draw_table(rng: Generator, n: int, *, sums_only: bool) -> RawTable:
-    """Return a random table; without columns that need an order if asked."""
+def draw_table(
+    rng: Generator, n: int, *, sums_only: bool, binned: bool = False
+) -> RawTable:
+    """Return a random table; without columns that need an order, or with bins."""
     parts: list[Part] = [draw_numbers(rng, n) for _ in range(int(rng.integers(0, 4)))]
+    for _ in range(int(rng.integers(1, 3)) if binned else 0):
+        ranges = draw_ranges(rng, n)
+        parts.append(ranges)
+        if chance(rng, 0.5):  # beside the number itself
+            scaling = Scaling("standard")
+            parts.append(Numbers(ranges.values, "mean", 0.0, False, scaling, False))
     least = 0 if parts else 1
     for _ in range(int(rng.integers(least, 3))):
         parts.append(draw_categories(rng, n))
@@ -323,6 +378,23 @@ def draw_numbers(rng: Generator, n: int) -> Numbers:
         scaling=scaling,
         scaled_first=scaling is not None and filled and chance(rng, 0.2),
     )
+
+
+def draw_ranges(rng: Generator, n: int) -> Ranges:
+    """Return numbers that come again and again or never, often one of them, in bins."""
+    column = rng.normal(size=n) * 10.0 ** rng.uniform(-2.0, 4.0)
+    column += 10.0 ** rng.uniform(-2.0, 4.0) * (rng.random() < 0.4)
+    spread = float(np.ptp(column))
+    if chance(rng, 0.5):
+        step = spread / int(rng.integers(3, 30))
+        column = np.round(column / step) * step
+    if chance(rng, 0.4):
+        column[rng.random(n) < rng.uniform(0.1, 0.9)] = column[0]
+    if chance(rng, 0.3):
+        column[rng.random(n) < 0.15] = np.nan
+        column[:3] = (1.0, 2.0, 4.0)
+    quantum = 10.0 ** np.floor(np.log10(spread / 10.0 ** rng.uniform(0.5, 3.0)))
+    return Ranges(column, int(rng.integers(2, 8)), float(quantum))
 
 
 def draw_categories(rng: Generator, n: int) -> Categories:

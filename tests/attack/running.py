@@ -31,6 +31,7 @@ KINDS: Mapping[str, str] = {
     "wide": "wide",
     "pipelines-mean": "pipelines:attack_mean",
     "pipelines-sum": "pipelines:attack_sum",
+    "bins": "pipelines:attack_bins",
     "splits": "splits",
     "tuned": "tuned",
     "registry": "registries",

@@ -18,6 +18,7 @@ gives, to the last bit.
 ``Balanced`` puts these weights around any other encoding.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -218,10 +219,16 @@ class Balanced(Encoding):
         )
         return replace(encoding, sums=ClassSums(parts, self.balance)), answer
 
-    def after(self, change: RowChange, objective: Objective) -> EncodedRequest:
+    def after(
+        self,
+        change: RowChange,
+        objective: Objective,
+        *,
+        rows: Callable[[], RowSource] | None = None,
+    ) -> EncodedRequest:
         """Return what a request of kept rows leads to."""
         balance = self.balance.after(change)
-        inner = self.inner.after(change, objective)
+        inner = self.inner.after(change, objective, rows=rows)
         after = replace(self, inner=inner.encoding, balance=balance)
         if self.sums is None or inner.change is None or not self.sums.follows(balance):
             return EncodedRequest(after, None)

@@ -8,6 +8,9 @@ linear map (``reference``). The answer, its radius and its release are about the
 present features: those of fitting the whole pipeline again. Rows are read only where
 the answer does not fit the budget, or the features do not follow from those at the
 anchor.
+
+Where an edge between bins moves, the rows that lie in another range now are replaced
+in the sums: minus their old encoding, plus their new one.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,6 +28,7 @@ from ..private_model.training_rows import RowChange
 from ..promise.scope import Scope
 from ..removal import State
 from ..removal.state import lift_state
+from .bins import find_bins
 from .columns import Column, Recipe, find_categories, sort_categories, take_column
 from .description import OneHot
 from .features import Features, FittedPreprocessing
@@ -35,8 +39,11 @@ from .learning import (
     learn_features,
     publish_columns,
 )
-from .reference import Reference, drop_emptied, find_map
+from .reference import FEW, Reference, drop_emptied, find_map
 from .statistics import Statistics
+
+# Where more than this share of the rows would be replaced, all are read.
+MOST_CROSSING = 0.1
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -125,7 +132,13 @@ class Learned(Encoding):
         """Whether the rows e are those that the head sees."""
         return self.reference.plain
 
-    def after(self, change: RowChange, objective: Objective) -> EncodedRequest:
+    def after(
+        self,
+        change: RowChange,
+        objective: Objective,
+        *,
+        rows: Callable[[], RowSource] | None = None,
+    ) -> EncodedRequest:
         """Return what a request of raw rows leads to."""
         del objective
         statistics, reference = self.statistics, self.reference
@@ -142,16 +155,62 @@ class Learned(Encoding):
             features = learn_again(recipe, statistics, before=self.features)
         else:
             features = learn_features(recipe, statistics)
-        after = replace(self, recipe=recipe, statistics=statistics, features=features)
-        same = reference.plain and features.equals(reference.features)
         follows = (
             not has_come
-            and features.layout.has_bins_of(self.features.layout)
             and not reference.holds_departed(statistics)
             and (change.added is None or reference.knows_gaps(change.added.dense()))
         )
-        seen = replace_rows(change, reference.encode_rows) if follows else None
+        crossing: Rows | None = None
+        if follows and not features.layout.has_bins_of(self.features.layout):
+            crossing = self._find_crossing(features, change, rows=rows)
+            follows = crossing is not None
+        seen = None
+        if crossing is not None:
+            reference = reference.with_edges(features.layout.edges)
+            gone, come = crossing, reference.encode_rows(crossing)
+            if change.removed is not None and len(change.removed):
+                gone = change.removed.followed_by(crossing)
+            if change.added is not None and len(change.added):
+                first = self.reference.encode(change.added.dense())
+                come = replace(change.added, X=first).followed_by(come)
+            gone = self.reference.encode_rows(gone)
+            seen = replace(change, removed=gone, added=come)
+        elif follows:
+            seen = replace_rows(change, reference.encode_rows)
+        after = Learned(recipe, statistics, features, reference)
+        same = reference.plain and features.equals(reference.features)
         return EncodedRequest(after, seen, after._lift, keeps_sums=same)
+
+    def _find_crossing(
+        self,
+        features: Features,
+        change: RowChange,
+        *,
+        rows: Callable[[], RowSource] | None,
+    ) -> Rows | None:
+        """Return the remaining rows that lie in another range now; None if too many.
+
+        None too where ranges come or go. Rows that come are among them, as if they had
+        come before the edges moved.
+        """
+        then, now = self.features.layout, features.layout
+        if rows is None or now.bins != then.bins:
+            return None
+        held = rows()
+        if not isinstance(held, Rows):
+            return None
+        raw = held.dense()
+        crossing = np.zeros(len(raw), dtype=bool)
+        for name, edges in now.edges.items():
+            if not np.array_equal(edges, then.edges[name]):
+                x = raw[:, int(name)]
+                crossing |= find_bins(edges, x) != find_bins(then.edges[name], x)
+        if held.absent is not None:
+            crossing[held.absent] = False
+        most = FEW if change.n_added else MOST_CROSSING * len(held)
+        if crossing.sum() > most or change.n_added > FEW:
+            return None
+        return Rows(raw[crossing], held.y[crossing], held.weight[crossing])
 
     @property
     def learned(self) -> Self:

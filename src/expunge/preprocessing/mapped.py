@@ -22,7 +22,7 @@ The map may come after steps that learn. It is no linear map of sums, so that th
 are read at every request.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
 from typing import Any, Protocol, Self, TypeGuard
@@ -313,8 +313,15 @@ class Mapped(Encoding):
         X = X if self.first is None else self.first.features.encode(X)
         return objective.rows(self._encode(X), held.y, held.weight)
 
-    def after(self, change: RowChange, objective: Objective) -> EncodedRequest:
+    def after(
+        self,
+        change: RowChange,
+        objective: Objective,
+        *,
+        rows: Callable[[], RowSource] | None = None,
+    ) -> EncodedRequest:
         """Return what a request of kept rows leads to."""
+        del rows
         if self.first is not None:
             first = self.first.after(change, objective).encoding
             assert isinstance(first, Learned)

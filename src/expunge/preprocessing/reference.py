@@ -92,6 +92,11 @@ class Reference(Private):
         )
         return cls(kept, tuple(gaps), intercept, exact)
 
+    def with_edges(self, edges: Mapping[str, Vector]) -> "Reference":
+        """Return the reference with bins that end elsewhere, as many as before."""
+        layout = replace(self.features.layout, edges=edges)
+        return replace(self, features=replace(self.features, layout=layout))
+
     def holds_departed(self, statistics: Statistics) -> bool:
         """Whether a value among these features left with the last who had it.
 

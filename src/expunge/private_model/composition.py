@@ -113,8 +113,17 @@ class Encoding(Private, ABC):
         """Return kept rows as the head sees them, intercept included."""
 
     @abstractmethod
-    def after(self, change: RowChange, objective: Objective) -> EncodedRequest:
-        """Return what a request of kept rows leads to."""
+    def after(
+        self,
+        change: RowChange,
+        objective: Objective,
+        *,
+        rows: Callable[[], RowSource] | None = None,
+    ) -> EncodedRequest:
+        """Return what a request of kept rows leads to.
+
+        ``rows`` returns all rows after it, as they are kept, if they are at hand.
+        """
 
     def anchor(
         self, terms: FitTerms, answer: Answer, *, rows: RowSource
@@ -214,9 +223,15 @@ class Unchanged(Encoding):
         del objective
         return rows
 
-    def after(self, change: RowChange, objective: Objective) -> EncodedRequest:
+    def after(
+        self,
+        change: RowChange,
+        objective: Objective,
+        *,
+        rows: Callable[[], RowSource] | None = None,
+    ) -> EncodedRequest:
         """Return the request as it is."""
-        del objective
+        del objective, rows
         return EncodedRequest(self, change)
 
 

@@ -340,7 +340,9 @@ class PrivateModel(Private):
         ``rows`` returns all rows after it, as they are kept.
         """
         terms, before, objective = self.terms, self.answer, self.objective
-        encoding, seen, lift, keeps_sums = self.encoding.after(change, objective)
+        encoding, seen, lift, keeps_sums = self.encoding.after(
+            change, objective, rows=rows
+        )
         encoded = None
         if rows is not None:
             encoded = cache(lambda: encoding.encode(rows(), objective))
