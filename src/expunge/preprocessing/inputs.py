@@ -8,7 +8,7 @@ dense or sparse, whatever they were made of. A row is as personal as its input.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -257,9 +257,15 @@ class InputRows(Encoding):
         del objective
         return rows
 
-    def after(self, change: RowChange, objective: Objective) -> EncodedRequest:
+    def after(
+        self,
+        change: RowChange,
+        objective: Objective,
+        *,
+        rows: Callable[[], RowSource] | None = None,
+    ) -> EncodedRequest:
         """Return the request as it is."""
-        del objective
+        del objective, rows
         return EncodedRequest(self, change)
 
     @property
