@@ -3,9 +3,11 @@
 
 from collections.abc import Iterator
 
+from expunge.promise.group import Spent
+
 from ..comparison.measure import PROMISE
 from ..features import load_features
-from ..features.group import Spent, coverage, largest_group
+from ..features.group import coverage, largest_group
 from ..report import Section, Table, number
 from .figures import Figure, Place
 from .results import Results

@@ -5,10 +5,12 @@ Four maps turn an image into a row: gradient histograms and scattering, which ne
 saw the data; a network trained with differential privacy; and that network untrained.
 """
 
+from expunge.promise.group import Spent
+
 from .accuracy import run
 from .cache import load_features
 from .extractor import Extractor
-from .group import Coverage, Spent, coverage
+from .group import Coverage, coverage
 from .histogram import Histogram
 from .kinds import FeatureMap, Features
 from .scattering import Scattering

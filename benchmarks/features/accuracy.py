@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from expunge import L2, Logistic, Objective
 from expunge.core.solver import minimise, require_converged
 from expunge.exceptions import MissingExtra
+from expunge.promise.group import Spent
 
 from ..report import Section, Table, Target
 from ..timing import progress
 from .cache import load_features
 from .extractor import Extractor
-from .group import Spent, coverage, largest_group
+from .group import coverage, largest_group
 from .histogram import Histogram
 from .kinds import FeatureMap, Features
 from .scattering import Scattering

@@ -20,10 +20,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from expunge.core.values import dumps
+from expunge.promise.group import Spent
 
 from ..data import Dataset
 from . import grey, kinds, svhn
-from .group import Spent
 from .kinds import FeatureMap, Features
 
 

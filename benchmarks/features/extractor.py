@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.exceptions import MissingExtra
+from expunge.promise.group import Spent
 
 from ..data import Dataset
 from .grey import standardise, unit_rows
-from .group import Spent
 from .kinds import Features
 from .svhn import Digits
 

@@ -1,55 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Group: what a certified head promises on top of an extractor that stays.
+"""Group: what a certified head promises on top of an extractor that stays.
 
-Compared are two worlds. In ours the m rows are forgotten by the head alone: the
-extractor, trained on all rows, is not retrained. In the other both are trained
-without them. For any one extractor the head's certificate says how close its two
-releases are; how close the two extractors are is group privacy of the extractor
-(Vadhan, "The Complexity of Differential Privacy", 2017, lemma 2.2),
-
-    (m epsilon, m e^((m-1) epsilon) delta),
-
-and the pair of extractor and head costs the sum (basic composition, adaptive). An
-extractor that never saw the data is the same in both worlds and costs nothing.
+The pair of both is that of ``expunge.promise.group``: the extractor's for the m rows
+that left, and the head's. An extractor that never saw the data costs nothing.
 """
 
 from dataclasses import dataclass
-from math import exp, isfinite, log
 
 from scipy.special import expit
 
+from expunge.promise.group import Spent
+
 # At better than 99 right guesses in 100, a promise is one in name alone.
 NOMINAL = 0.99
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """A pair (epsilon, delta), for one row or for a group."""
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        """Refuse a pair that is none."""
-        if not (isfinite(self.epsilon) and self.epsilon >= 0.0):
-            raise ValueError(f"epsilon={self.epsilon}; it must be zero or positive")
-        if not 0.0 <= self.delta <= 1.0:
-            raise ValueError(f"delta={self.delta}; it must lie between 0 and 1")
-
-    def of_group(self, n_rows: int) -> "Spent":
-        """Return the pair for so many rows at once; delta is at most 1."""
-        if n_rows < 0:
-            raise ValueError(f"n_rows={n_rows}; it must be zero or positive")
-        if n_rows == 0 or self.delta == 0.0:
-            return Spent(n_rows * self.epsilon, 0.0)
-        # Through logarithms: the exponential overflows at a few thousand rows.
-        exponent = log(n_rows) + (n_rows - 1) * self.epsilon + log(self.delta)
-        return Spent(n_rows * self.epsilon, exp(min(0.0, exponent)))
-
-    def and_then(self, other: "Spent") -> "Spent":
-        """Return the pair of two steps, the second free to look at the first."""
-        delta = min(1.0, self.delta + other.delta)
-        return Spent(self.epsilon + other.epsilon, delta)
 
 
 @dataclass(frozen=True, slots=True)

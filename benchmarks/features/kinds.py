@@ -4,8 +4,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from expunge.promise.group import Spent
+
 from ..data import Dataset
-from .group import Spent
 from .svhn import Digits
 
 

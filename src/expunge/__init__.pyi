@@ -25,6 +25,7 @@ from .core.penalties import NuclearNorm as NuclearNorm
 from .core.rows import Rows as Rows
 from .core.values import stored as stored
 from .exceptions import ExpungeError as ExpungeError
+from .linear_model import EmbeddingClassifier as EmbeddingClassifier
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
 from .linear_model import SoftmaxRegression as SoftmaxRegression
@@ -36,6 +37,8 @@ from .linear_model.fitting import read_shipped as read_shipped
 from .linear_model.fitting import ship as ship
 from .plan import advise as advise
 from .preprocessing.description import Bins as Bins
+from .preprocessing.embedding_cache import EmbeddingCache as EmbeddingCache
+from .preprocessing.fixed_map import FixedMap as FixedMap
 from .preprocessing.mapped import Encoder as Encoder
 from .preprocessing.mapped import check_encoder as check_encoder
 from .promise.budget import Budget as Budget

@@ -521,8 +521,8 @@ def name_steps_that_forget() -> None:
     """Say of preprocessing that it does not forget with its model."""
     real = import_module("expunge.promise.scope").Scope.exclusions
 
-    def exclusions(self: Any, description: Any) -> Any:
-        return real(replace(self, preprocessed=False), description)
+    def exclusions(self: Any, description: Any, budget: Any) -> Any:
+        return real(replace(self, preprocessed=False), description, budget)
 
     put("promise.scope:Scope", "exclusions", exclusions)
 

@@ -132,6 +132,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     _n_targets: int | None = None  # of a regression; None if y is a vector
     _public_rows: Any = None  # see ``declare_public``
     by_name: ClassVar[dict[str, type["Forgetful"]]] = {}
+    map_parameter: ClassVar[str] = "preprocessing"  # which parameter a map of inputs is
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Name the package's own estimators, for loading files, and describe them."""
@@ -213,7 +214,7 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             warn_without_budget()
         with write_lock(self):
             fresh = copy(self)  # a fit that fails changes nothing
-            X = read_inputs(fresh, X, y)
+            X = read_inputs(fresh, X, y, subjects)
             prepare = partial(
                 prepare_fit,
                 X=X,
@@ -258,7 +259,16 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                     "say what to forget in one way: subjects=..., rows=..., or X=... "
                     "with y=..."
                 )
-            before = self._snapshot
+            before, made_by = self._snapshot, private.encoding.input_map
+            if subjects is not None and made_by is not None:
+                subjects = list_of_ids(subjects)
+                made_by.forget(subjects)  # made again, should the request be refused
+            elif made_by is not None and made_by.keeps_people:
+                raise InvalidInput(
+                    "this model's cache keeps embeddings by person, and rows do not "
+                    "say whose they are; forget people by their ids: "
+                    "forget(subjects=...)"
+                )
             with bar:
                 if subjects is not None:
                     after = forget_people(private, list_of_ids(subjects))
@@ -684,7 +694,7 @@ def finish_request(estimator: Any) -> PrivateModel:
     return private_model(estimator)
 
 
-def read_inputs(estimator: Any, X: Any, y: Any) -> Any:
+def read_inputs(estimator: Any, X: Any, y: Any, subjects: Any) -> Any:
     """Return the rows of inputs that are no numbers; anything else as it is.
 
     A fit may be prepared more than once, and a map of inputs may be slow.
@@ -693,7 +703,7 @@ def read_inputs(estimator: Any, X: Any, y: Any) -> Any:
     if made_by is None or isinstance(X, LongTable):
         return X
     require_parameters(estimator.get_params(deep=False))
-    return check_inputs(estimator, made_by, X, y)
+    return check_inputs(estimator, made_by, X, y, subjects=subjects)
 
 
 def prepare_fit(
@@ -852,7 +862,7 @@ def fit_prepared(
     if prepared.recipe is not None:
         parameters["preprocessing"] = prepared.recipe.described
     if prepared.encoding.input_map is not None:
-        parameters["preprocessing"] = prepared.encoding.input_map
+        parameters[estimator.map_parameter] = prepared.encoding.input_map
     if estimator.classes is not None:
         parameters["classes"] = list(estimator.classes)
     public = PublicModel(

@@ -2,10 +2,10 @@
 """The estimators: logistic, linear and softmax regression that can forget."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,31 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ..core.arrays import Matrix, Vector, row_norms
-from ..core.losses import HalfSquared, Loss, Multinomial
+from ..core.losses import HalfSquared, Logistic, Loss, Multinomial
+from ..core.objective import Scaling
+from ..core.penalties import Penalty
 from ..exceptions import InvalidInput, Unsupported
+from ..preprocessing.fixed_map import FixedMap
 from ..private_model.labels import Labels, learn_labels
 from ..private_model.snapshot import PublicModel
+from ..promise.budget import Budget
 from ..promise.decisions import (
     class_chances,
     describe_share,
     prediction_moments,
     share_changed,
 )
+from ..removal import Mechanism
+from ..removal.matrix_free import has_small_matrices
 from .base import Forgetful, public_model
 from .fitting import make_linear, make_logistic, make_softmax
-from .parameters import BINARY_LOSSES, REGRESSION_LOSSES, choose_object
+from .parameters import (
+    BINARY_LOSSES,
+    HEAD_LOSSES,
+    REGRESSION_LOSSES,
+    choose_object,
+    name_unknown,
+)
 from .rows import refuse_missing_dates, require_named_classes
 
 
@@ -41,14 +53,14 @@ class _Classifier(ClassifierMixin, Forgetful):
         return np.asarray(self._public.classes)
 
     @abstractmethod
-    def _base_loss(self) -> Loss:
+    def _base_loss(self, y: Any) -> Loss:
         """Return the loss that the parameters name, for two classes."""
 
     def _learn_labels(
         self, y: Any, weight: Vector | None
     ) -> tuple[Loss, Labels | None]:
         check_classification_targets(y)
-        pair = self._base_loss()
+        pair = self._base_loss(y)
         labels = learn_labels(y, weight, self.classes, pair=pair)
         require_named_classes(labels, self.class_weight)
         loss = labels.loss_like(pair)
@@ -101,7 +113,8 @@ class LogisticRegression(_Classifier):
     row's own class and -1 for the others.
     """
 
-    def _base_loss(self) -> Loss:
+    def _base_loss(self, y: Any) -> Loss:
+        del y
         return choose_object("loss", self.loss, choices=BINARY_LOSSES)
 
     def to_sklearn(self) -> Any:
@@ -111,11 +124,8 @@ class LogisticRegression(_Classifier):
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class, normalised for one-vs-rest."""
-        eta, loss = compute_predictor(self, X), _fitted_loss(self, BINARY_LOSSES)
-        if eta.shape[1] == 1:
-            p = loss.mean(eta[:, 0])
-            return np.column_stack([1.0 - p, p])
-        return loss.for_classes(eta.shape[1]).mean(eta)
+        loss = _fitted_loss(self, BINARY_LOSSES)
+        return _logistic_chances(compute_predictor(self, X), loss)
 
 
 class SoftmaxRegression(_Classifier):
@@ -125,7 +135,8 @@ class SoftmaxRegression(_Classifier):
     useful here; leave out ``loss``.
     """
 
-    def _base_loss(self) -> Loss:
+    def _base_loss(self, y: Any) -> Loss:
+        del y
         if self.loss is not None:
             raise InvalidInput(
                 f"loss={self.loss!r}; softmax regression has its own; leave it out"
@@ -138,10 +149,107 @@ class SoftmaxRegression(_Classifier):
 
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class."""
+        return _softmax_chances(compute_predictor(self, X))
+
+
+def _logistic_chances(eta: Matrix, loss: Loss) -> Matrix:
+    if eta.shape[1] == 1:
+        p = loss.mean(eta[:, 0])
+        return np.column_stack([1.0 - p, p])
+    return loss.for_classes(eta.shape[1]).mean(eta)
+
+
+def _softmax_chances(eta: Matrix) -> Matrix:
+    if eta.shape[1] == 1:  # adopted from scikit-learn, with two classes left
+        eta = np.hstack([np.zeros_like(eta), eta])
+    return Multinomial(eta.shape[1]).mean(eta)
+
+
+class EmbeddingClassifier(_Classifier):
+    """A classifier of texts, images or anything by their embeddings, that can forget.
+
+    A fixed encoder makes a row of each input, and a linear head on it is fitted:
+    softmax where its matrices are small, and one-vs-rest otherwise, where they are
+    smaller. Without an encoder it takes embeddings.
+    """
+
+    map_parameter = "encoder"
+
+    @name_unknown
+    def __init__(
+        self,
+        encoder: Any = None,
+        *,
+        alpha: float | None = None,
+        l1_ratio: float = 0.0,
+        penalty: Penalty | None = None,
+        ridge: float = 0.0,
+        scaling: Scaling | None = None,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        mechanism: str | Mechanism = "auto",
+        budget: Budget | None = None,
+        keep_data: bool | Literal["encoded"] = True,
+        random_state: int | None = None,
+        loss: str | None = None,
+        classes: Sequence[Any] | None = None,
+        C: float | None = None,
+        class_weight: dict[Any, float] | str | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
+        verbose: bool = False,
+        selection: Literal["none"] | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.penalty = penalty
+        self.ridge = ridge
+        self.scaling = scaling
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.mechanism = mechanism
+        self.budget = budget
+        self.keep_data = keep_data
+        self.random_state = random_state
+        self.loss = loss
+        self.classes = classes
+        self.C = C
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.verbose = verbose
+        self.selection = selection
+
+    @property
+    def preprocessing(self) -> FixedMap | None:
+        """The encoder as a map of inputs; None if rows are embeddings."""
+        if self.encoder is None or isinstance(self.encoder, FixedMap):
+            return self.encoder
+        return FixedMap(self.encoder)
+
+    def _base_loss(self, y: Any) -> Loss:
+        if self.loss is not None:
+            return choose_object("loss", self.loss, choices=HEAD_LOSSES)
+        n_classes = len(np.unique(y) if self.classes is None else self.classes)
+        if n_classes <= 2:
+            return Logistic()
+        objective = self._objective(Multinomial(n_classes), float(len(y)))
+        width = self.n_features_in_ + self.fit_intercept
+        small = has_small_matrices(objective, width, n_rows=len(y))
+        return Multinomial(2) if small else Logistic()
+
+    def to_sklearn(self) -> Any:
+        """Return LogisticRegression, or OneVsRestClassifier of it."""
+        made = make_softmax if self._public.loss == "Multinomial" else make_logistic
+        return made(self)
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return the probability of each class, normalised for one-vs-rest."""
         eta = compute_predictor(self, X)
-        if eta.shape[1] == 1:  # adopted from scikit-learn, with two classes left
-            eta = np.hstack([np.zeros_like(eta), eta])
-        return Multinomial(eta.shape[1]).mean(eta)
+        if self._public.loss == "Multinomial":
+            return _softmax_chances(eta)
+        return _logistic_chances(eta, Logistic())
 
 
 class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):

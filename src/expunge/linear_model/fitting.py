@@ -10,6 +10,7 @@ left.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -25,12 +26,13 @@ from sklearn.svm import LinearSVC
 
 from ..core.arrays import Matrix, Vector, write_lock
 from ..core.rows import Rows
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, Unsupported
 from ..files import export, read_snapshot
 from ..files.export import SHIP_AGAIN
 from ..files.folder import refuse_nonsense
 from ..long.table import LongTable
 from ..preprocessing.columns import as_frame
+from ..preprocessing.hashed import read_input_map
 from ..preprocessing.mapped import PublicMap
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..promise.scope import Scope
@@ -46,7 +48,7 @@ from .base import (
 from .rows import read_addition
 
 
-def load(path: str | PathLike[str]) -> Any:
+def load(path: str | PathLike[str], *, encoder: Any = None) -> Any:
     """Return the model that was saved in a folder.
 
     With the private files it continues where it was: same predictions, same removals,
@@ -58,8 +60,11 @@ def load(path: str | PathLike[str]) -> Any:
     ----------
     path
         The folder.
+    encoder
+        The encoder of a ``FixedMap``, which is code and never stored. Without it such a
+        model forgets people by their ids, and takes no inputs.
     """
-    return _make(read_snapshot(path))
+    return _make(read_snapshot(path), encoder)
 
 
 def ship(
@@ -84,7 +89,7 @@ def ship(
         export.ship(snapshot_of(model).public, path, dtype=dtype)
 
 
-def read_shipped(path: str | PathLike[str]) -> Any:
+def read_shipped(path: str | PathLike[str], *, encoder: Any = None) -> Any:
     """Return the model in a shipped .safetensors file.
 
     It predicts and has its certificate; ``forget`` raises NoPrivateState. Raises
@@ -94,8 +99,10 @@ def read_shipped(path: str | PathLike[str]) -> Any:
     ----------
     path
         The file. Files that end in .onnx are for an ONNX runtime.
+    encoder
+        The encoder of a ``FixedMap``, without which such a model takes no inputs.
     """
-    return make_estimator(export.read_shipped(path))
+    return _make(Snapshot(export.read_shipped(path)), encoder)
 
 
 def make_estimator(public: PublicModel) -> Any:
@@ -153,12 +160,18 @@ def fit_copy(
             "estimator it was adopted from), and without them it would be a different "
             "model; pass sample_weight=..., or an estimator that is not fitted"
         )
+    made_by = read_input_map(estimator.preprocessing)
+    if made_by is not None and made_by.keeps_people:
+        raise Unsupported(
+            "a cache of embeddings beside a registry, which does not reach it when "
+            "people leave; leave cache out: the registry keeps the rows that were made"
+        )
     fresh = clone(estimator)
     if getattr(estimator, "selection", None) is not None:  # a clone declares nothing
         fresh.selection = estimator.selection
     prepare = partial(
         prepare_fit,
-        X=read_inputs(fresh, X, y),
+        X=read_inputs(fresh, X, y, subjects),
         y=y,
         subjects=subjects,
         sample_weight=sample_weight,
@@ -216,10 +229,29 @@ def _precede(plain: Any, model: Any) -> Any:
     return Pipeline([("preprocessing", table), *steps, ("model", plain)])
 
 
-def _make(snapshot: Snapshot) -> Any:
+def _make(snapshot: Snapshot, encoder: Any = None) -> Any:
     """Return the estimator of a snapshot read from a file."""
     with refuse_nonsense(f"the file does not contain a model; {SHIP_AGAIN}"):
-        return estimator_of(snapshot)
+        model = estimator_of(snapshot)
+    if encoder is None:
+        return model
+    public, private = snapshot.public, snapshot.private
+    fitted: Any = public.preprocessing
+    if fitted is None or not fitted.takes_inputs:
+        raise InvalidInput(
+            "encoder=..., and this model takes numbers; leave encoder out"
+        )
+    made_by = fitted.made_by.attach(encoder)
+    named = {model.map_parameter: made_by}
+    public = replace(
+        public,
+        preprocessing=replace(fitted, made_by=made_by),
+        parameters={**public.parameters, **named},
+    )
+    if private is not None:
+        encoding = private.encoding.with_input_map(made_by)
+        private = replace(private, encoding=encoding)
+    return estimator_of(replace(snapshot, public=public, private=private))
 
 
 def _make_one_vs_rest(model: Any) -> Any:

@@ -24,7 +24,14 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ..core.losses import HalfSquared, Huber, Logistic, Loss, SquaredHinge
+from ..core.losses import (
+    HalfSquared,
+    Huber,
+    Logistic,
+    Loss,
+    Multinomial,
+    SquaredHinge,
+)
 from ..core.objective import Objective
 from ..core.penalties import L1, L2, ElasticNet, Penalty
 from ..core.solver import MAX_STEPS
@@ -53,6 +60,9 @@ MECHANISMS: Mapping[str, Mechanism | None] = MappingProxyType(
 )
 BINARY_LOSSES: Mapping[str, Loss] = MappingProxyType(
     {"logistic": Logistic(), "squared_hinge": SquaredHinge()}
+)
+HEAD_LOSSES: Mapping[str, Loss] = MappingProxyType(
+    {"softmax": Multinomial(2), "one-vs-rest": Logistic()}
 )
 REGRESSION_LOSSES: Mapping[str, Loss] = MappingProxyType(
     {"half_squared": HalfSquared(), "huber": Huber()}
@@ -212,6 +222,17 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "What happens to the rows before the model sees them. It is fitted with "
             "the model and forgets with it; the transformer itself stays unfitted. A "
             "map of rows learns nothing; it may be the last step of a Pipeline.",
+        ),
+        "encoder": Parameter(
+            "None, an encoder, or a FixedMap of one",
+            lambda value: (
+                value is None
+                or callable(value)
+                or any(hasattr(value, name) for name in ("encode", "make_rows"))
+            ),
+            "What makes embeddings of inputs: a function of a list, or an object with "
+            "encode, such as a SentenceTransformer. A FixedMap says more of it: name, "
+            "digest, whom it saw. None takes embeddings.",
         ),
         "keep_data": Parameter(
             "True or False, or 'encoded'",

@@ -172,6 +172,10 @@ class Balanced(Encoding):
         """What makes rows of inputs that are no numbers, for the inner encoding."""
         return self.inner.input_map
 
+    def with_input_map(self, made_by: Any) -> Self:
+        """Return the same weights of classes for inputs that this map makes rows of."""
+        return replace(self, inner=self.inner.with_input_map(made_by))
+
     def keep(self, X: Any, y: Any, weight: Any, *, objective: Objective) -> Rows:
         """Return checked features and labels as the inner encoding keeps them."""
         return self.inner.keep(X, y, weight, objective=objective)

@@ -59,9 +59,11 @@ class _Hashed(InputMap):
         """Raise InvalidInput for what is no such input."""
         raise NotImplementedError
 
-    def make_rows(self, inputs: Sequence[Any], *, shown: bool) -> Design:
+    def make_rows(
+        self, inputs: Sequence[Any], *, owners: Sequence[str] | None, shown: bool
+    ) -> Design:
         """Return a sparse row for each input."""
-        del shown
+        del owners, shown
         self._require(inputs)
         if self.bits and self._found != self.bits:
             raise InvalidInput(

@@ -22,6 +22,7 @@ from ..core.rows import Rows, RowSource
 from ..core.values import dumps, stored
 from ..exceptions import InvalidInput
 from ..private_model.composition import EncodedRequest, Encoding
+from ..private_model.subjects import owners_of
 from ..private_model.training_rows import RowChange
 from ..promise.scope import Scope
 from .columns import as_frame
@@ -31,13 +32,17 @@ class InputMap(ABC):
     """A map of inputs that are no numbers: a frozen dataclass that learns nothing."""
 
     @abstractmethod
-    def make_rows(self, inputs: Sequence[Any], *, shown: bool) -> Design:
+    def make_rows(
+        self, inputs: Sequence[Any], *, owners: Sequence[str] | None, shown: bool
+    ) -> Design:
         """Return a row for each input, finite and float64, an array or CSR.
 
         Parameters
         ----------
         inputs
             At least one.
+        owners
+            Whose they are, for a map that keeps something by person.
         shown
             Whether to draw a progress bar.
         """
@@ -65,6 +70,23 @@ class InputMap(ABC):
         """Return what certificates state, with what they say of this map."""
         return replace(scope, encoder=self.stated)
 
+    def attach(self, encoder: Any) -> Self:
+        """Return the map with the code that no file holds."""
+        del encoder
+        raise InvalidInput(
+            f"encoder=..., and {type(self).__name__} of this model needs none; leave "
+            "it out"
+        )
+
+    @property
+    def keeps_people(self) -> bool:
+        """Whether it keeps something by person, and so must know whose inputs are."""
+        return False
+
+    def forget(self, people: Sequence[str]) -> None:
+        """Destroy what it keeps of people, which is nothing unless it says so."""
+        del people
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class EncodedInputs:
@@ -82,6 +104,7 @@ def encode_inputs(
     made_by: InputMap,
     X: Any,
     *,
+    owners: Sequence[str] | None = None,
     shown: bool = False,
 ) -> EncodedInputs:
     """Return the rows that a map makes of inputs; those that are made stay."""
@@ -90,7 +113,7 @@ def encode_inputs(
     inputs = list_inputs(X)
     if not len(inputs):
         raise InvalidInput("X has no inputs; give at least one")
-    rows = made_by.make_rows(inputs, shown=shown)
+    rows = made_by.make_rows(inputs, owners=owners, shown=shown)
     numbers = rows.data if sparse.issparse(rows) else rows
     if not np.isfinite(numbers).all():
         raise InvalidInput(
@@ -133,6 +156,7 @@ def check_inputs(
     y: Any,
     *,
     width: int | None = None,
+    subjects: Any = None,
 ) -> EncodedInputs:
     """Return the rows of inputs, as many as there are labels.
 
@@ -144,6 +168,8 @@ def check_inputs(
         The map, inputs, and their labels, which are not checked here.
     width
         How many columns they must have; None at a fit.
+    subjects
+        Whose they are, for a map that keeps something by person.
     """
     if y is None:
         raise InvalidInput(
@@ -152,7 +178,17 @@ def check_inputs(
         )
     X = X if isinstance(X, EncodedInputs) else list_inputs(X)
     check_consistent_length(X, y)
-    made = encode_inputs(made_by, X, shown=bool(estimator.verbose))
+    owners = None
+    if made_by.keeps_people and width is None and not isinstance(X, EncodedInputs):
+        if subjects is None or iter(subjects) is subjects:
+            raise InvalidInput(
+                "a cache keeps embeddings by person; pass the owner of each input, as "
+                "a list: subjects=[...], or leave the cache out"
+            )
+        owners = owners_of(subjects, len(y))
+    if width is None:
+        made_by = made_by.noted()  # who cannot be recognised is not asked for more
+    made = encode_inputs(made_by, X, owners=owners, shown=bool(estimator.verbose))
     if width is None:
         estimator.n_features_in_ = made.shape[1]
         vars(estimator).pop("feature_names_in_", None)
@@ -242,6 +278,10 @@ class InputRows(Encoding):
         """The map."""
         made_by: InputMap = self.made_by
         return made_by
+
+    def with_input_map(self, made_by: InputMap) -> Self:
+        """Return the same rows, made by this map."""
+        return replace(self, made_by=made_by)
 
     def keep(self, X: Any, y: Any, weight: Any, *, objective: Objective) -> Rows:
         """Return inputs and coded labels as the rows that are kept."""

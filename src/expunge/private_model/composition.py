@@ -100,6 +100,11 @@ class Encoding(Private, ABC):
         """What makes rows of inputs that are no numbers; None if rows are numbers."""
         return None
 
+    def with_input_map(self, made_by: Any) -> Self:
+        """Return the encoding with another such map, where it has one."""
+        del made_by
+        return self
+
     def keep(self, X: Any, y: Any, weight: Any, *, objective: Objective) -> Rows:
         """Return checked features, coded labels and weights as the rows to keep."""
         return raw_rows(X, y, weight, objective=objective)

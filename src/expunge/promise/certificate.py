@@ -359,7 +359,7 @@ def _make_template(
             *scope.assumptions,
             *assumed_of(objective),
         ),
-        not_covered=(*NOT_COVERED, *scope.exclusions(description), *exclusions),
+        not_covered=(*NOT_COVERED, *scope.exclusions(description, budget), *exclusions),
         commitment=NO_COMMITMENT,
     )
 

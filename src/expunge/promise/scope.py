@@ -6,6 +6,7 @@ Each sentence completes "This holds provided that ..." or "It says nothing about
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, localcontext
 from math import ceil, exp
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -14,6 +15,7 @@ from .accountant import Selection
 
 if TYPE_CHECKING:  # SciPy takes a while to import, and a ledger is read without it
     from ..core.objective import Objective
+    from .budget import Budget
 
 Classes: TypeAlias = Literal["none", "declared", "learnt"]
 
@@ -40,6 +42,31 @@ TUNED = "the candidates, the folds and their key were fixed without looking at t
 ENCODED = (
     "each row was encoded by itself, to the same numbers whenever it is encoded, by a "
     "map that was fixed without looking at the data: "
+)
+# One with embeddings says this and what the encoder is, and one of the three after it.
+EMBEDDED = (
+    "each row is an embedding of one input alone, but for rounding, and retraining "
+    "would use the same encoder: "
+)
+NEVER_SAW = (
+    "the encoder {name} never saw data of anybody whose rows are or were in the model, "
+    "as its operator declares"
+)
+ENCODER_KNOWS = (
+    "the encoder {name}: what it learnt from people who left stays in it, and nobody "
+    "declared that it never saw them"
+)
+ENCODER_STAYS = "the encoder {name} by itself, which is not retrained when people leave"
+ENCODER_PRIVATE = (
+    "the training of the encoder {name} was differentially private, with epsilon "
+    "{epsilon} and delta {delta} for one of its rows, as its operator declares, and "
+    "who leaves does not depend on it"
+)
+ENCODER_COSTS = (
+    "; seen together with this release, and compared with retraining both, it costs at "
+    "most epsilon {total_epsilon} and delta {total_delta} in all if one row of its "
+    "training left, and if m rows did, epsilon {head_epsilon} + m {epsilon} and delta "
+    "{head_delta} + m e^((m - 1) {epsilon}) {delta}"
 )
 # And one with weights for classes this.
 CLASS_WEIGHT = "the weights of the classes were fixed without looking at the data"
@@ -152,6 +179,59 @@ VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})
 
 @stored
 @dataclass(frozen=True, slots=True)
+class ForeignEncoder:
+    """An encoder that was made elsewhere, as its operator describes it.
+
+    Attributes
+    ----------
+    name
+        For people.
+    seen
+        "nobody" if it never saw data of people in the model, else "unknown".
+    epsilon, delta
+        What its training promises one of its rows, if it was differentially private.
+    """
+
+    name: str
+    seen: Literal["unknown", "nobody"]
+    epsilon: float | None = None
+    delta: float | None = None
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What certificates assume of it."""
+        if self.seen == "nobody":
+            return (NEVER_SAW.format(name=self.name),)
+        if self.epsilon is None:
+            return ()
+        own = {name: Decimal(str(getattr(self, name))) for name in ("epsilon", "delta")}
+        return (ENCODER_PRIVATE.format(name=self.name, **own),)
+
+    def excluded(self, head: "Budget | None") -> tuple[str, ...]:
+        """Return what certificates under this budget of the head do not cover.
+
+        The totals are sums of the decimals that are stated, so that none is rounded
+        down.
+        """
+        if self.seen == "nobody":
+            return ()
+        if self.epsilon is None:
+            return (ENCODER_KNOWS.format(name=self.name),)
+        stays = ENCODER_STAYS.format(name=self.name)
+        if head is None:
+            return (stays,)
+        values: dict[str, object] = {}
+        for name in ("epsilon", "delta"):
+            own, heads = (Decimal(str(getattr(one, name))) for one in (self, head))
+            with localcontext() as exact:
+                exact.rounding = ROUND_CEILING
+                total = (own + heads).normalize()
+            values |= {name: own, f"head_{name}": heads, f"total_{name}": total}
+        return (stays + ENCODER_COSTS.format(**values),)
+
+
+@stored
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What certificates of a model state besides its budget and its objective.
 
@@ -177,6 +257,8 @@ class Scope:
         Whether noise is counted in standard deviations of the targets.
     encoder
         Name and parameters of the map that encodes rows; empty without one.
+    foreign
+        The encoder that rows are embeddings by; None if they are not.
     columns_guessed
         Whether columns and their kinds were guessed from the rows.
     quanta_guessed
@@ -204,6 +286,7 @@ class Scope:
     has_people: bool = True
     source: str = ""
     encoder: str = ""
+    foreign: ForeignEncoder | None = None
     targets_scaled: bool = False
     quanta_guessed: bool = False
 
@@ -213,12 +296,20 @@ class Scope:
         return (
             *((CLASS_WEIGHT,) if self.classes_weighted else ()),
             *((PREPROCESSED,) if self.preprocessed else ()),
-            *((ENCODED + self.encoder,) if self.encoder else ()),
+            *self._encoded,
             *((TARGETS_SCALED,) if self.targets_scaled else ()),
         )
 
-    def exclusions(self, description: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return what certificates under this objective do not cover."""
+    @property
+    def _encoded(self) -> tuple[str, ...]:
+        if self.foreign is not None:
+            return (EMBEDDED + self.encoder, *self.foreign.assumed)
+        return (ENCODED + self.encoder,) if self.encoder else ()
+
+    def exclusions(
+        self, description: Mapping[str, Any], budget: "Budget | None"
+    ) -> tuple[str, ...]:
+        """Return what certificates under this objective and budget do not cover."""
         reasons = {
             BEFORE_PREPROCESSING if self.preprocessed else PREPROCESSING: True,
             COLUMNS_GUESSED: self.columns_guessed,
@@ -232,7 +323,9 @@ class Scope:
             **dict.fromkeys(REGISTRY, self.in_registry),
             NO_PEOPLE: self.in_registry and not self.has_people,
         }
-        return tuple(text for text, applies in reasons.items() if applies)
+        stated = tuple(text for text, applies in reasons.items() if applies)
+        foreign = () if self.foreign is None else self.foreign.excluded(budget)
+        return (*foreign, *stated)
 
 
 def describe_source(name: str) -> str:

@@ -254,14 +254,19 @@ def _take_short_cut(
 
 def choose_mechanism(objective: Objective, rows: RowSource) -> Mechanism:
     """Return Newton or MatrixFree by the rule of this module."""
-    n_rows, width = len(rows), rows.n_columns
+    is_sparse = isinstance(rows, Rows) and sparse.issparse(rows.X)
+    n_rows = 0 if is_sparse else len(rows)
+    pays = has_small_matrices(objective, rows.n_columns, n_rows=n_rows)
+    return Newton() if pays or _mend(objective) else MatrixFree()
+
+
+def has_small_matrices(objective: Objective, width: int, *, n_rows: int) -> bool:
+    """Return whether matrices are small, or pay for so many dense rows."""
     block = width if objective.loss.independent else width * objective.loss.outputs
     size = MATRICES * hessian_bytes(objective, width)
-    is_sparse = isinstance(rows, Rows) and sparse.issparse(rows.X)
-    long = n_rows >= LONG * block and not is_sparse
     small = block <= SMALL_BLOCK and size <= SMALL_STATE
-    pays = small or (long and block <= LARGE_BLOCK and size <= LARGE_STATE)
-    return Newton() if pays or _mend(objective) else MatrixFree()
+    long = n_rows >= LONG * block
+    return small or (long and block <= LARGE_BLOCK and size <= LARGE_STATE)
 
 
 def _mend(objective: Objective) -> str:
