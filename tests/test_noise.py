@@ -51,14 +51,15 @@ each_source = pytest.mark.parametrize("make", MAKERS, ids=SOURCES)
 
 
 class Counting:
-    """A sampler whose vectors are 0, 0, ..., then 1, 1, ... and so on."""
+    """A sampler whose numbers are 0, 1, 2 and so on."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
     def __call__(self, size: int) -> Vector:
         self.sizes.append(size)
-        return np.full(size, len(self.sizes) - 1.0)
+        end = sum(self.sizes)
+        return np.arange(end - size, end, dtype=np.float64)
 
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> tuple[SecureNoise, list[int]]:
@@ -154,20 +155,43 @@ def test_sigma_that_does_not_fit_its_grid_is_refused(sigma: float) -> None:
 
 
 class TestDrawingAhead:
-    def test_keeps_one_vector_and_uses_each_once(
+    def test_keeps_few_vectors_and_uses_each_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One at first, then twice as many at once, up to eight."""
+        noise, sizes = counting(monkeypatch)
+        noise.prepare(3)
+        used = [noise.draw(3) for _ in range(40)]
+        wait_until(lambda: len(sizes) == 8)
+        assert sizes == [3, 6, 12, 24, 24, 24, 24, 24]
+        np.testing.assert_array_equal(np.concatenate(used), np.arange(120.0))
+        assert len(noise._ahead) == 7
+
+    def test_draws_long_vectors_one_by_one(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         noise, sizes = counting(monkeypatch)
-        noise.prepare(3)
+        for _ in range(3):
+            noise.draw(2**15)
+        wait_until(lambda: len(sizes) == 4)
+        assert sizes == [2**15] * 4
 
-        def use(number: int) -> None:
-            wait_until(lambda: len(sizes) > number)
-            time.sleep(0.01)
-            assert len(sizes) == number + 1  # one ahead, and no more
-            np.testing.assert_array_equal(noise.draw(3), [number] * 3)
+    def test_no_vector_is_ready_before_its_batch(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Or the wait for one would tell what it took to draw it."""
+        noise, sample = SecureNoise(SIGMA, GRID), []
 
-        for number in range(5):
-            use(number)
+        def draw(size: int) -> Vector:
+            sample.append(size)
+            return np.arange(float(size))
+
+        monkeypatch.setattr(noise, "_sample", draw)
+        batch = noise._start(2, number=4)
+        vectors = [batch.vectors.get() for _ in range(4)]
+        assert sample == [8]
+        assert len({id(v) for v in vectors}) == 4
+        assert all(isinstance(v, np.ndarray) and v.base is None for v in vectors)
 
     def test_takes_the_sampler_s_time_from_the_release(
         self, monkeypatch: pytest.MonkeyPatch
@@ -185,7 +209,7 @@ class TestDrawingAhead:
         start = time.perf_counter()
         noise.draw(3)
         assert time.perf_counter() - start < 0.4  # neither this vector's nor the next's
-        wait_until(lambda: begun == [3, 3])
+        wait_until(lambda: begun == [3, 6])
 
     def test_starts_again_when_another_size_is_asked_for(
         self, monkeypatch: pytest.MonkeyPatch
@@ -193,9 +217,9 @@ class TestDrawingAhead:
         noise, sizes = counting(monkeypatch)
         noise.prepare(3)
         wait_until(lambda: sizes == [3])
-        np.testing.assert_array_equal(noise.draw(2), [1, 1])
-        wait_until(lambda: sizes == [3, 2, 2])
-        np.testing.assert_array_equal(noise.draw(3), [3, 3, 3])
+        np.testing.assert_array_equal(noise.draw(2), [3, 4])
+        wait_until(lambda: sizes == [3, 2, 4])
+        np.testing.assert_array_equal(noise.draw(3), [9, 10, 11])
 
     def test_threads_never_share_a_vector(self) -> None:
         noise = SecureNoise(SIGMA, GRID)
@@ -206,7 +230,7 @@ class TestDrawingAhead:
         with ThreadPoolExecutor(8) as threads:
             vectors = list(itertools.chain.from_iterable(threads.map(fifty, range(8))))
         assert len(set(vectors)) == len(vectors) == 400
-        assert len(noise._ahead) == 1
+        assert len(noise._ahead) < 100
 
     def test_threads_get_the_sizes_they_ask_for(self) -> None:
         noise = SecureNoise(SIGMA, GRID)

@@ -34,6 +34,9 @@ Source: TypeAlias = Literal["secure", "seeded"]
 LARGEST_STEPS = 2.0**52
 # Noise of 2^12 standard deviations is still exact; more has probability e^(-2^23).
 LARGEST_SCALE = 2.0**40
+# Vectors that a thread draws at most, and numbers where vectors are long: to start one
+# costs as much as a vector of a thousand numbers.
+AT_ONCE, MOST_NUMBERS = 8, 2**15
 # Of a key or a salt: 256 bits that nobody guesses.
 SECRET_BYTES = 32
 
@@ -95,10 +98,10 @@ class SecureNoise:
     """Discrete Gaussian noise on a grid from the system's random bits, drawn ahead.
 
     P(Z = z) is proportional to exp(-(g z)^2 / (2 sigma^2)) for each coordinate. The
-    time that a draw takes says something about what was drawn, so the next vector of
-    the size last asked for is drawn beforehand, by a thread that then ends. It is
-    handed out once, and never leaves the process: not by pickling or copying, and a
-    forked child discards it.
+    time that a draw takes says something about what was drawn, so the next vectors of
+    the size last asked for are drawn beforehand, several by a thread that then ends.
+    Each is handed out once, and never leaves the process: not by pickling or copying,
+    and a forked child discards them.
 
     Parameters
     ----------
@@ -113,8 +116,9 @@ class SecureNoise:
         self._grid = grid
         self._sample = TableSampler(sigma / grid, random_bytes)
         # Threads share it without a lock, which a fork could leave locked for ever: a
-        # deque gives what is in it to one of them.
-        self._ahead: deque[_Ahead] = deque(maxlen=1)
+        # deque gives each that is in it to one of them. It holds the same batch once
+        # for each vector that may still be taken from it.
+        self._ahead: deque[_Batch] = deque()
 
     def __repr__(self) -> str:
         return "SecureNoise()"
@@ -128,47 +132,60 @@ class SecureNoise:
     def prepare(self, n_parameters: int) -> None:
         """Start drawing a vector of this size, without waiting for it."""
         _require_parameters(n_parameters)
-        self._ahead.append(self._start(n_parameters))
+        self._ahead.append(self._start(n_parameters, number=1))
 
     def draw(self, n_parameters: int) -> "Vector":
         """Return a fresh vector, at once if one of this size is ready."""
         _require_parameters(n_parameters)
-        drawn = self._take(n_parameters).vector.get()
+        batch = self._take(n_parameters)
+        drawn = batch.vectors.get()
         if isinstance(drawn, Exception):
+            self._ahead.clear()  # what its batch has left is the same error
             raise drawn
-        self.prepare(n_parameters)
+        # With half of a batch to go, so that the next is drawn by then. Batches grow,
+        # since a model that is loaded for a single release needs no more than one.
+        if len(self._ahead) <= batch.number // 2:
+            more = self._start(n_parameters, number=2 * batch.number)
+            self._ahead.extend([more] * more.number)
         return drawn
 
-    def _take(self, size: int) -> "_Ahead":
-        """Return the vector drawn ahead, or another if it is not for this caller."""
+    def _take(self, size: int) -> "_Batch":
+        """Return a batch with a vector for this caller alone."""
         with suppress(IndexError):
-            ahead = self._ahead.pop()
-            if ahead.process is _this_process and ahead.size == size:
-                return ahead
-        return self._start(size)
+            while True:
+                batch = self._ahead.popleft()
+                if batch.process is _this_process and batch.size == size:
+                    return batch
+        return self._start(size, number=1)
 
-    def _start(self, size: int) -> "_Ahead":
-        """Have a thread draw one vector."""
-        ahead = _Ahead(_this_process, size, SimpleQueue())
+    def _start(self, size: int, *, number: int) -> "_Batch":
+        """Have a thread draw so many vectors, or fewer where they are long."""
+        number = max(1, min(number, AT_ONCE, MOST_NUMBERS // size))
+        batch = _Batch(_this_process, size, number, SimpleQueue())
         # A daemon, like every thread started so. Thread.start would wait for it to run:
         # 12 ms of a release on a busy machine.
-        start_new_thread(self._fill, (ahead,))
-        return ahead
+        start_new_thread(self._fill, (batch,))
+        return batch
 
-    def _fill(self, ahead: "_Ahead") -> None:
-        """Draw a vector, or tell the one who waits why there is none."""
+    def _fill(self, batch: "_Batch") -> None:
+        """Draw a batch, or tell those who wait why there is none."""
         try:
-            ahead.vector.put(self._sample(ahead.size) * self._grid)
+            numbers = self._sample(batch.size * batch.number) * self._grid
+            # All at once: who waits for one waits for all, whatever they are.
+            for vector in numbers.reshape(batch.number, batch.size):
+                batch.vectors.put(vector.copy())
         except Exception as error:
-            ahead.vector.put(error)
+            for _ in range(batch.number):
+                batch.vectors.put(error)
 
 
-class _Ahead(NamedTuple):
-    """A vector of noise that is drawn, or being drawn, for one process."""
+class _Batch(NamedTuple):
+    """Vectors of noise that are drawn, or being drawn, for one process."""
 
     process: object
     size: int
-    vector: "SimpleQueue[Vector | Exception]"
+    number: int
+    vectors: "SimpleQueue[Vector | Exception]"
 
 
 def _leave_parent() -> None:
