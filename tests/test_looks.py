@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from expunge import (
@@ -234,6 +236,38 @@ def test_a_look_at_features_that_changed_bounds_the_error() -> None:
         assert private.answer.fits(budget)
         if private.answer.n_looks:
             assert private.answer.radius.kind in ("residual-local", "residual")
+
+
+def test_moves_of_features_that_changed_bound_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With gaps, whose filling moves: the anchor is off by more than rounding."""
+    found: list[tuple[float, float, float]] = []
+    real = answers._judge
+
+    def judge(terms: Any, state: Any, **seen: Any) -> Any:
+        draft, rows = seen["draft"], seen.get("rows")
+        if rows is not None and state.features is not None:
+            radii = Radii(state, draft, terms.row_norm, rows)
+            bounds = radii.residual_local(by_move=True), radii.residual_local()
+            exact = minimise(terms.objective_for(rows), rows).theta
+            found.append((norm(draft.theta - exact), *bounds))
+        return real(terms, state, **seen)
+
+    monkeypatch.setattr(answers, "_judge", judge)
+    X, y = data(600)
+    X[::7, 1] = np.nan
+    X[:20] *= 8.0
+    steps = make_pipeline(SimpleImputer(), StandardScaler())
+    model = LogisticRegression(
+        alpha=1e-2, preprocessing=steps, budget=Budget(sigma=1e-4)
+    )
+    model.fit(X, y, subjects=range(600))
+    for who in range(12):
+        model.forget([who])
+    assert len(found) > 12
+    assert all(error <= bound for error, bound, _ in found)
+    assert sum(bound < 0.9 * longer for _, bound, longer in found) > 5
 
 
 def test_targets_and_several_outputs_are_looked_at_too() -> None:

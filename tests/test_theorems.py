@@ -7,6 +7,7 @@ built here that needs it. Judges are extended precision and decimal arithmetic.
 
 from dataclasses import replace
 from decimal import Decimal, localcontext
+from itertools import pairwise
 from math import exp, inf, log, nextafter, sqrt
 from typing import Any
 
@@ -27,11 +28,19 @@ from expunge import (
     learn,
     summarise,
 )
-from expunge.core.arrays import UNIT_ROUNDOFF, Vector
+from expunge.core.arrays import UNIT_ROUNDOFF, Vector, norm
 from expunge.core.solver import minimise
 from expunge.core.sums import KINK_EDGES, kink_masses, predict
 from expunge.promise import floor, radius
-from expunge.promise.floor import approximate_solution, curvature_floor, local_distance
+from expunge.promise.floor import (
+    LEAST_SHARE,
+    SHARES,
+    NumberFloor,
+    approximate_solution,
+    curvature_floor,
+    local_distance,
+    local_radius,
+)
 from expunge.promise.radius import (
     Bend,
     Radii,
@@ -396,6 +405,44 @@ class TestAcceptance:
             fit.smooth_hessian().diagonal.sum()
         )
         assert error <= Rounding(state).floor_nearby(far + within)
+
+    @pytest.mark.parametrize("overlooked", [False, True])
+    def test_a_fit_nearby_finds_its_floor_by_the_moves(
+        self, monkeypatch: pytest.MonkeyPatch, *, overlooked: bool
+    ) -> None:
+        """Far from the anchor curvature is lower; a fit finds what is left of it."""
+        if overlooked:
+            monkeypatch.setattr(Radii, "_moved", 0.0)
+        broken = helped = 0
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            objective = Objective(Logistic(), L2(), 1e-4, intercept=True)
+            X = rng.normal(size=(400, 3)) * [1.0, 0.3, 0.1]
+            rows = objective.rows(X, np.sign(rng.normal(size=400)))
+            state = Newton().init(summarise(objective, rows, theta=np.zeros(4)))
+            s = np.array([0.0, 0.0, 0.0, 3.0]) + 0.05 * rng.normal(size=4)
+            draft = Draft(s, np.zeros(4))
+            seen = measure_gradient(state, draft, remaining=rows)
+            way = rng.normal(size=4)
+            there = s + 0.01 * way / norm(way)
+            fit = Newton().init(summarise(objective, rows, theta=there))
+            rounding = Rounding(fit)
+            error = 2.0 * rounding.gradient(Draft(there, np.zeros(4)), step=0.0)
+            floor = curvature_floor(rounding)
+            R = fit.magnitude.row_norm
+            own = local_radius(NumberFloor(floor), error / sqrt(floor), rate=1.0, R=R)
+            radii = Radii(state, seen, remaining=rows)
+            found = radii.of_a_fit(0.01)
+            blind = Radii(state, seen).of_a_fit(0.01)
+            broken += not own <= found
+            helped += found < 0.9 * blind
+        assert (broken > 0) == overlooked
+        assert helped > 6
+
+    def test_no_share_of_a_guess_is_far_below_the_one_before(self) -> None:
+        pairs = pairwise(SHARES)
+        assert all(b >= LEAST_SHARE * a * (1 - 1e-15) for a, b in pairs)
+        assert SHARES[0] > LEAST_SHARE and SHARES[-1] < 2.0**-39
 
     def test_a_point_counts_as_answer_and_as_anchor(self) -> None:
         """Slopes that grow as fast as they may, from an anchor at zero."""

@@ -63,3 +63,8 @@ def overlook_the_way() -> None:
         return found
 
     put("promise.radius:Radii", "_local", local)
+
+
+def move_no_predictor() -> None:
+    """Take the largest move of a predictor for none."""
+    put("promise.radius:Radii", "_moved", 0.0)

@@ -654,6 +654,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "look-at-other-rows": Mutant(looks.look_at_other_rows, LOOKS),
     "keep-a-stale-gradient": Mutant(looks.keep_a_stale_gradient, LOOKS),
     "overlook-the-way": Mutant(looks.overlook_the_way, ("core", "lifted")),
+    "move-no-predictor": Mutant(looks.move_no_predictor, ("core", "lifted")),
     "shift-a-level": Mutant(splits.shift_a_level, ("splits",)),
     "leave-the-mean-in": Mutant(splits.leave_the_mean_in, ("splits",)),
     "count-no-rows": Mutant(splits.count_no_rows, ("splits",)),

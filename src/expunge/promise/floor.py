@@ -60,8 +60,10 @@ from ..exceptions import NotPositiveDefinite
 from ..removal import State
 from .rounding import Rounding
 
-# Of the smallest eigenvalue as guessed, what the Cholesky test is tried with.
-SHARES = (0.995, 0.98, 0.9, *(0.5**k for k in range(1, 40)))
+# Of the smallest eigenvalue as guessed, what the Cholesky test is tried with; and what
+# each is at least of the one before.
+LEAST_SHARE = 0.8
+SHARES = (0.995, 0.98, 0.9, *(LEAST_SHARE**k for k in range(1, 124)))
 LANCZOS = 21  # steps at most
 NEAR = 5e-3  # how far the value may be from an eigenvalue, relatively: it is nearer
 NEAR_SOLUTION = 1e-10  # what a solution may leave of the right side

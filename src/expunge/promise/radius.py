@@ -35,6 +35,7 @@ from ..core.sums import KINK_EDGES, hessian_at_kinks, largest_move
 from ..core.values import UNDERFLOW, Private, stored
 from ..removal import Draft, State, residual
 from .floor import (
+    LEAST_SHARE,
     NumberFloor,
     approximate_solution,
     curvature_floor,
@@ -50,7 +51,6 @@ from .verification import RadiusKind
 
 NO_NUMBERS: Vector = np.empty(0)
 WIDENINGS = 3  # of the way on which rows may cross a kink
-HOPELESS = 4.0  # times what is enough
 
 
 @stored
@@ -99,11 +99,12 @@ class Radii(Private):
                 best = Radius(value, kind)
             if best.value <= enough:
                 break
-            # After a look beside a free intercept no other kind is so much smaller, and
-            # a step costs less than the others.
-            hopeless = inf > best.value > HOPELESS * enough > 0.0
-            if hopeless and bound == self.residual_local and self.modulus == 0.0:
-                break
+            # After a look beside a free intercept only what predictors do not move may
+            # be less, and where that is not enough a step costs less.
+            if bound == self.residual_local and self.modulus == 0.0 and enough > 0.0:
+                most = self.rate * self.longest * self._lifted_length
+                if inf > best.value > enough * exp(min(most, 700.0)):
+                    break
         return best
 
     def _kinds(self) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
@@ -247,9 +248,7 @@ class Radii(Private):
             return None
         move = self.longest * self._lifted_length
         if by_move:
-            if self.state.features is not None:
-                return None  # the anchor's predictors are those of other rows
-            move = self._move + self.rounding.predictor(self.length) * self.longest
+            move = self._moved
         rounding = self.rounding.gradient(self.draft, step=self.length)
         decrement = floor.dual_norm(measured) + rounding / sqrt(floor.smallest)
         return floor, decrement, self.rate * move * SAFETY
@@ -367,20 +366,39 @@ class Radii(Private):
         Each term of e_B is bounded at any such point, and what this state counts of
         rows and roundings is no less than what the fit counts. Strong convexity is the
         same in both. Without it, curvature falls by no more than e^-b over a way of b
-        in predictors, and the floor that the fit finds is at least half the smallest
-        eigenvalue (``floor.SHARES``) less its error. Derived in docs/radii.md,
-        "Acceptance".
+        in predictors, and the floor that the fit finds is at least a share of the
+        smallest eigenvalue (``floor.LEAST_SHARE``) less its error. How far predictors
+        are from the anchor takes another pass, where the length of the step does not
+        do. Derived in docs/radii.md, "Acceptance".
         """
         if not within < inf:
             return inf
-        state, draft, rounding = self.state, self.draft, self.rounding
-        error = rounding.gradient_nearby(draft, step=self.length, within=within)
+        error = self.rounding.gradient_nearby(
+            self.draft, step=self.length, within=within
+        )
         if self.modulus > 0.0:
             return _over(2.0 * error, self.modulus)
         if not isfinite(self.rate):
             return self._near_a_fit(error, within)
-        way = self._lifted_length + max(1.0, state.row_growth) * within
-        b = self.rate * self.longest * way
+        far = self.longest * self._lifted_length
+        found = self._of_a_fit_at(far, error, within=within, enough=enough)
+        seen = self.draft.measured is not None and self.remaining is not None
+        if found > enough and seen and self.rate:
+            moved = self._moved
+            closer = self._of_a_fit_at(moved, error, within=within, enough=enough)
+            found = min(found, closer)
+        return found
+
+    def _of_a_fit_at(
+        self, far: float, error: float, *, within: float, enough: float
+    ) -> float:
+        """Return ``of_a_fit`` of an answer whose predictors are so far from the anchor.
+
+        ``error`` is e_B.
+        """
+        state, rounding = self.state, self.rounding
+        further = max(1.0, state.row_growth) * within
+        b = self.rate * (far + self.longest * further) * SAFETY
         if not b < 300.0:
             return inf
         if state.sums.hessian is None:
@@ -393,7 +411,7 @@ class Radii(Private):
         kept = max(0.0, 1.0 - rounding.weight / state.penalty_weight)
 
         def above(low: float) -> float:
-            floor = (0.5 * low * exp(-b) - off) * kept
+            floor = (LEAST_SHARE * low * exp(-b) - off) * kept
             if not floor > 0.0:
                 return inf
             decrement = 2.0 * error / sqrt(floor)
@@ -414,7 +432,7 @@ class Radii(Private):
     def _left(self, *, seen: bool) -> float:
         """Return a bound on the gradient at the draft, by r or by q(s) and T(s)."""
         measured = self.draft.measured
-        if seen and measured is not None and self.state.features is None:
+        if seen and measured is not None:
             rounding = self.rounding.gradient(self.draft, step=self.length)
             return norm(measured) + rounding
         if seen:
@@ -440,7 +458,11 @@ class Radii(Private):
         way = bend.start + within
         moved = rounding.predictor(norm(self.draft.theta) + within)
         there, doubtful = bend.after(way, moved)
-        low = 0.5 * (floor - bend.lost(way)) - rounding.floor_nearby(way) - doubtful
+        low = (
+            LEAST_SHARE * (floor - bend.lost(way))
+            - rounding.floor_nearby(way)
+            - doubtful
+        )
         low *= max(0.0, 1.0 - rounding.weight / state.penalty_weight)
         return there.distance(2.0 * error, low) * SAFETY
 
@@ -451,6 +473,14 @@ class Radii(Private):
     @cached_property
     def _lifted_length(self) -> float:
         return norm(self.state.lift(self.step))
+
+    @cached_property
+    def _moved(self) -> float:
+        """How far a remaining row's predictors are from those that were summed."""
+        offset = self.state.offset
+        more = 0.0 if offset is None else norm(offset)
+        more += self.rounding.predictor(self.length)
+        return (self._move + more * self.longest) * SAFETY
 
     @cached_property
     def _move(self) -> float:
