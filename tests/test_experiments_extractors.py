@@ -6,7 +6,8 @@ import pytest
 from benchmarks.experiments import extractors
 from benchmarks.experiments.figures import Figure, Machine, Measured, Place
 from benchmarks.experiments.results import Results
-from benchmarks.features.group import Spent, coverage
+from benchmarks.features.group import coverage
+from expunge.promise.group import Spent
 
 
 def results_at_price(epsilon: float, delta: float) -> Results:

@@ -106,8 +106,8 @@ def learn_recipe(
     for group in described.groups:
         if needs_order(group):
             raise Unsupported(
-                "extremes, medians, quantiles, the most frequent number and learnt bins "
-                "are not for long tables "
+                "extremes, medians, quantiles, the most frequent number and learnt "
+                "bins are not for long tables "
                 f"({', '.join(map(repr, group.columns[:4]))}): they take all values at "
                 "once; use StandardScaler and the mean"
             )
