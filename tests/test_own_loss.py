@@ -18,14 +18,18 @@ import pytest
 from expunge import (
     L2,
     Budget,
+    Gamma,
     Jackknife,
     LinearRegression,
     MatrixFree,
+    NegativeBinomial,
     Newton,
     Objective,
+    Poisson,
     Rows,
     State,
     TunedRegressor,
+    Tweedie,
     learn,
     load,
     stored,
@@ -47,7 +51,7 @@ from expunge.removal import Draft, measure_gradient
 from tests.attack.losses import Array
 from tests.attack.losses import Loss as TheirLoss
 from tests.attack.oracle import LONG, Aim, Sample, minimise
-from tests.exact import SUITABLE
+from tests.exact import SUITABLE, derivatives
 from tests.strangers.visits import Visits
 
 REMOVALS = 300
@@ -78,7 +82,7 @@ def _outcomes(*, free: bool) -> list[tuple[float, float, float]]:
             penalize_intercept=not free,
         )
         aim = Aim(
-            TheirLoss("poisson"),
+            TheirLoss("visits"),
             objective.alpha,
             scaling=objective.scaling,
             free=free,
@@ -164,7 +168,7 @@ def test_a_life_of_a_model_of_counts(
     gone = np.isin(people, ["p3", "p70"])
     gone[10] = True
     aim = Aim(
-        TheirLoss("poisson"),
+        TheirLoss("visits"),
         1e-2,
         scaling=scaling,
         free=not penalised,
@@ -306,6 +310,29 @@ class TestRounding:
         whole = rounding.gradient(draft, step=0.0)
         cancelling = 8.0 * UNIT_ROUNDOFF * rounding.shift.cancelling(0.0)
         assert whole - cancelling < gradient <= whole
+
+    @pytest.mark.parametrize(
+        "loss", [Poisson(), Gamma(), Tweedie(1.3), NegativeBinomial(0.5)], ids=repr
+    )
+    def test_every_slope_that_is_a_difference_rounds_by_its_terms(
+        self, loss: Any
+    ) -> None:
+        """Where a model fits, nothing is left of a slope but rounding."""
+        theta, rng = np.array([1e-4]), np.random.default_rng(0)
+        X = rng.uniform(0.5, 1.0, size=(20_000, 1))
+        y = np.exp(X[:, 0] * theta[0])
+        exact, _ = derivatives(loss, y.astype(LONG), (X.astype(LONG) @ theta)[:, None])
+        lost = loss.slope(y, X @ theta) - exact[:, 0]
+        keep = lost > 0.3 * UNIT_ROUNDOFF
+        X, y, lost = X[keep], y[keep], lost[keep]
+        assert len(y) > 1000
+        objective = Objective(loss, L2(), 0.1)
+        state = summarise(objective, objective.rows(X, y), theta=theta)
+        rounding, draft = Rounding(state), Draft(theta, np.zeros(1))
+        off = float(abs(X[:, 0] @ lost))
+        whole = rounding.gradient(draft, step=0.0)
+        cancelling = 8.0 * UNIT_ROUNDOFF * rounding.shift.cancelling(0.0)
+        assert whole - cancelling < off <= whole
 
     @pytest.mark.parametrize("way", [0.1, 1.0, 4.0])
     def test_a_fit_nearby_rounds_by_no_more(self, way: float) -> None:

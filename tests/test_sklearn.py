@@ -5,7 +5,16 @@ from typing import Any
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from expunge.linear_model import (
+    GammaRegressor,
+    LinearRegression,
+    LogisticRegression,
+    NegativeBinomialRegressor,
+    PoissonRegressor,
+    QuantileRegressor,
+    SoftmaxRegression,
+    TweedieRegressor,
+)
 from expunge.linear_model.tuned import TunedClassifier, TunedRegressor
 
 
@@ -23,6 +32,12 @@ def not_expected_to_pass(estimator: Any) -> dict[str, str]:
         LogisticRegression(),
         LinearRegression(),
         SoftmaxRegression(),
+        PoissonRegressor(),
+        GammaRegressor(),
+        TweedieRegressor(),
+        TweedieRegressor(power=1.5),
+        NegativeBinomialRegressor(),
+        QuantileRegressor(),
         TunedClassifier(fold_key="key"),
         TunedRegressor(fold_key="key"),
     ],

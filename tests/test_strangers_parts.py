@@ -90,7 +90,7 @@ def test_random_removals_stay_within_their_radius(seed: int, tmp_path: Path) -> 
         budget=Budget(sigma=0.5),
     )
     ours.fit(X, y, people, sample_weight=weight)
-    aim = Aim(Loss("poisson"), alpha, scaling=scaling, free=not penalised)
+    aim = Aim(Loss("visits"), alpha, scaling=scaling, free=not penalised)
     Z, left = FOURIER.encode(X), np.ones(len(X), bool)
     first = Sample(Z, y, weight).total
     for count, person in enumerate(rng.permutation(len(X) // 2)[:50]):

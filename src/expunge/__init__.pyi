@@ -26,11 +26,16 @@ from .core.rows import Rows as Rows
 from .core.values import stored as stored
 from .exceptions import ExpungeError as ExpungeError
 from .linear_model import EmbeddingClassifier as EmbeddingClassifier
+from .linear_model import GammaRegressor as GammaRegressor
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
+from .linear_model import NegativeBinomialRegressor as NegativeBinomialRegressor
+from .linear_model import PoissonRegressor as PoissonRegressor
+from .linear_model import QuantileRegressor as QuantileRegressor
 from .linear_model import SoftmaxRegression as SoftmaxRegression
 from .linear_model import TunedClassifier as TunedClassifier
 from .linear_model import TunedRegressor as TunedRegressor
+from .linear_model import TweedieRegressor as TweedieRegressor
 from .linear_model.comparison import compare_releases as compare_releases
 from .linear_model.fitting import load as load
 from .linear_model.fitting import read_shipped as read_shipped

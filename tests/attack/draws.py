@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .losses import Array, Loss
+from .losses import GROWING, Array, Loss
 from .oracle import Aim, Sample
 
 Generator = np.random.Generator
 
 LOSSES = ("logistic", "softmax", "one-vs-rest", "squared", "huber", "hinge")
-# What the core takes too: losses that the package does not have.
-STRANGERS = (*LOSSES, "poisson")
+# Responses of which a mean or a quantile is predicted, with offsets or without.
+RESPONSES = ("poisson", "gamma", "tweedie", "binomial", "pinball")
+# What the core takes too: these, and a loss that the package does not have.
+STRANGERS = (*LOSSES, "visits", *RESPONSES)
 CLASSIFIERS = ("logistic", "softmax", "one-vs-rest", "hinge")
 # How often numbers are near the ends of the allowed range, and how far out.
 EXTREMES = 0.04
@@ -40,7 +42,7 @@ class Task:
     @property
     def classes(self) -> int:
         """How many classes the labels have; zero for targets."""
-        if self.aim.loss.name in ("squared", "huber", "poisson"):
+        if self.aim.loss.name in ("squared", "huber", "visits", *RESPONSES):
             return 0
         return max(2, self.aim.loss.outputs)
 
@@ -90,13 +92,34 @@ def labels(rng: Generator, loss: Loss, X: Array) -> Array:
         y = np.where(eta[:, 0] + rng.logistic(size=len(X)) > 0.0, 1.0, -1.0)
         y[rng.permutation(len(y))[:2]] = (-1.0, 1.0)
         return y
-    if loss.name == "poisson":
+    if loss.offset:
+        exposure = 10.0 ** rng.uniform(-1.0, 1.0) * 10.0 ** rng.normal(size=len(X))
+        y = labels(rng, replace(loss, offset=False), X)
+        return np.column_stack([respond(rng, loss, y, exposure), exposure])
+    if loss.name in GROWING:
+        if loss.name != "visits" and chance(rng, 0.15):  # explained without an error
+            truth = 10.0 ** rng.uniform(-6.0, 0.0) * rng.standard_normal(X.shape[1])
+            return np.asarray(np.exp(np.clip(X @ truth, -5.0, 6.0)))
         expected = np.exp(np.clip(eta[:, 0] + rng.uniform(-3.0, 3.0), -5.0, 6.0))
-        return rng.poisson(expected).astype(float)
+        if loss.name in ("gamma", "tweedie"):
+            y = expected * rng.gamma(10.0 ** rng.uniform(-0.5, 1.0), size=len(X))
+            y = np.maximum(y, 1e-6)
+            there = loss.name == "gamma" or rng.random(len(y)) < 0.5
+            return np.asarray(y * there)
+        return np.asarray(rng.poisson(expected), dtype=float)
     if chance(rng, 0.2):  # explained without an error, by terms that nearly cancel
         truth = 10.0 ** rng.uniform(0.0, 5.0) * rng.standard_normal(X.shape[1])
         return np.asarray(X @ truth)
     return np.asarray(eta[:, 0] + rng.standard_t(2.0, size=len(X)))
+
+
+def respond(rng: Generator, loss: Loss, y: Array, exposure: Array) -> Array:
+    """Return the responses of rates over an exposure; those of quantiles move."""
+    if loss.name == "pinball":
+        return np.asarray(y + np.log(exposure))
+    if loss.name in ("poisson", "binomial"):
+        return np.asarray(rng.poisson(np.minimum(y * exposure, 1e6)), dtype=float)
+    return np.asarray(y * exposure)
 
 
 def weights(rng: Generator, n: int) -> Array:
@@ -133,8 +156,18 @@ def aim(rng: Generator, losses: Sequence[str], d: int, *, kinks: bool = True) ->
     # Without curvature softmax has many minimisers, and others may have many.
     bare = kinks and penalty in ("l1", "group")
     ridged = name == "softmax" or chance(rng, 0.7) if bare else chance(rng, 0.3)
+    loss = Loss(name, k)
+    if name in RESPONSES:
+        ends = {"tweedie": (1.005, 1.995), "pinball": (0.02, 0.98)}
+        shape = 10.0 ** rng.uniform(-3.0, 1.0)
+        if name in ends:
+            shape = rng.uniform(*ends[name])
+        loss = Loss(name, 1, shape=float(shape), offset=chance(rng, 0.4))
+        if name == "pinball":  # which subtracts offsets before it knows of rows
+            width = float(10.0 ** rng.uniform(-1.5, 1.0))
+            loss = replace(loss, offset=False, width=width)
     drawn = Aim(
-        Loss(name, k),
+        loss,
         alpha=float(10.0 ** rng.uniform(-4.0, 0.5)),
         ridge=float(10.0 ** rng.uniform(-4.0, 0.0)) if ridged else 0.0,
         scaling="sum" if chance(rng, 0.5) else "mean",

@@ -209,6 +209,32 @@ def understate_the_growth() -> None:
     loss.self_concordance = 0.2
 
 
+def understate_amounts() -> None:
+    """Take the growth of Tweedie's loss for the smaller of its exponents."""
+    losses = import_module("expunge.core.losses")
+    growth = property(lambda self: min(self.power - 1.0, 2.0 - self.power))
+    losses.Tweedie.self_concordance = growth
+
+
+def weigh_by_the_exposure() -> None:
+    """Let rows of amounts count as often as their exposure, as those of counts do."""
+    put("core.losses:Tweedie", "weigh_exposure", lambda self, exposure: exposure)
+    put("core.losses:Gamma", "weigh_exposure", lambda self, exposure: exposure)
+
+
+def leave_offsets_out_of_requests() -> None:
+    """Read offsets of rows that come as if they were zero."""
+    place = "linear_model.generalised"
+    real = import_module(f"expunge.{place}").GeneralisedRegression._read_more
+
+    def read(self: Any, y: Any, **given: Any) -> Any:
+        if given["offset"] is not None:
+            given["offset"] = 0.0 * np.asarray(given["offset"])
+        return real(self, y, **given)
+
+    put(f"{place}:GeneralisedRegression", "_read_more", read)
+
+
 def keep_the_regulariser() -> None:
     """Let P be the weight at the anchor under both scalings."""
     _put_penalty_weight(lambda self: self.anchor_weight)
@@ -614,6 +640,7 @@ CLAIMS = ("claims",)
 WIDE = ("wide",)
 DEVICE = ("device",)
 TARGETS = ("targets",)
+RESPONSES = ("responses",)
 UNITS = "private_model.target_units:TargetUnits"
 LABELS = "private_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
@@ -637,6 +664,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "bend-from-the-anchor": Mutant(bend_from_the_anchor, CORE),
     "cross-kinks-unseen": Mutant(cross_kinks_unseen, CORE),
     "understate-the-growth": Mutant(understate_the_growth, CORE),
+    "understate-amounts": Mutant(understate_amounts, CORE),
+    "weigh-by-the-exposure": Mutant(weigh_by_the_exposure, RESPONSES),
+    "leave-offsets-out": Mutant(leave_offsets_out_of_requests, RESPONSES),
     "raise-the-floor": Mutant(_scaled("promise.radius", "curvature_floor", 1.1), CORE),
     "raise-the-modulus": Mutant(
         _scaled("promise.radius", "strong_convexity", 1.1), CORE

@@ -258,8 +258,11 @@ class Point:
         bent: Any = problem.loss.largest_curvature
         if not isfinite(bent):  # what it is here, twice; slopes are a difference too
             curvature = problem.loss.curvatures(self.coded, self.eta).astype(float)
-            bent = 2.0 * curvature.sum(axis=1)
+            bent = 4.0 * curvature.sum(axis=1)
             sums += float(short["share"] @ (lengths * bent))
+        if problem.loss.offset:
+            moved = np.abs(short["coded"][:, 1])
+            sums += float(short["share"] @ (bent * lengths * moved))
         sums += float(short["share"] @ (bent * lengths**2)) * theta
         pinned = float(short["gauge"].max())
         sums += (problem.quadratic + pinned) * theta + float(short["strength"].sum())

@@ -26,6 +26,7 @@ KINDS: Mapping[str, str] = {
     "looks": "looks",
     "streams": "streams",
     "targets": "targets",
+    "responses": "responses",
     "adopted": "adopted",
     "lifted": "lifted",
     "wide": "wide",

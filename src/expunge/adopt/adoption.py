@@ -39,6 +39,7 @@ from ..linear_model.base import (
     set_snapshot,
     snapshot_of,
 )
+from ..linear_model.generalised import GeneralisedRegression
 from ..linear_model.parameters import warn_without_budget
 from ..linear_model.rows import Prepared
 from ..private_model.answers import Adoption
@@ -55,7 +56,9 @@ from .objectives import (
 )
 from .parts import Parts, list_candidates, take_apart
 
-Adopted: TypeAlias = LogisticRegression | LinearRegression | SoftmaxRegression
+Adopted: TypeAlias = (
+    LogisticRegression | LinearRegression | SoftmaxRegression | GeneralisedRegression
+)
 TUNED: dict[EstimatorClass, Any] = {
     LogisticRegression: TunedClassifier,
     LinearRegression: TunedRegressor,
@@ -101,8 +104,9 @@ def from_sklearn(
     ----------
     estimator
         A fitted LogisticRegression, OneVsRestClassifier of it, LinearSVC, Ridge,
-        RidgeClassifier, Lasso, ElasticNet, SGDClassifier or SGDRegressor; a ...CV
-        estimator of these; a Pipeline that ends in one; or a search over any of them.
+        RidgeClassifier, Lasso, ElasticNet, SGDClassifier, SGDRegressor,
+        PoissonRegressor, GammaRegressor or TweedieRegressor; a ...CV estimator of
+        these; a Pipeline that ends in one; or a search over any of them.
     X, y
         The rows it was fitted on.
     subjects
@@ -206,9 +210,14 @@ def _suggest_tuned(given: _Given) -> str:
         settings["l1_ratios"] = sorted(ratios, reverse=True)
     if not objective.fit_intercept:
         settings["fit_intercept"] = False
-    settings |= {**objective.further, **given.around}
+    further = dict(objective.further)
+    tuned = TUNED.get(objective.estimator, TunedRegressor)
+    if issubclass(objective.estimator, GeneralisedRegression):
+        model = objective.estimator(**further)
+        further = {"loss": model.loss_of(model.get_params(deep=False))}
+    settings |= {**further, **given.around}
     named = [f"{name}={' '.join(repr(one).split())}" for name, one in settings.items()]
-    return f"{TUNED[objective.estimator].__name__}({', '.join(named)})"
+    return f"{tuned.__name__}({', '.join(named)})"
 
 
 def _prepare(

@@ -11,6 +11,9 @@ R = l1_ratio |b|_1 + (1 - l1_ratio) |b|^2 / 2, they minimise
     Lasso, ElasticNet     mean error^2 / 2 + a R       alpha = a
     SGDClassifier         mean loss + a R              alpha = a
     SGDRegressor          mean loss + a R              alpha = a
+    PoissonRegressor      mean half deviance + a R     alpha = a
+    GammaRegressor        the same                     alpha = a
+    TweedieRegressor      the same                     alpha = a
 
 and the model here gets that C, which stands for alpha = 1/(C W), or that alpha, so that
 removal aims at retraining with the same hyper-parameter. Estimators are recognised by
@@ -31,10 +34,21 @@ from sklearn.svm import LinearSVC
 
 from ..core.losses import HalfSquared, Huber, Loss, SquaredHinge
 from ..exceptions import Unsupported
-from ..linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
+from ..linear_model import (
+    GammaRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    SoftmaxRegression,
+    TweedieRegressor,
+)
+from ..linear_model.generalised import GeneralisedRegression
 
 EstimatorClass: TypeAlias = (
-    type[LogisticRegression] | type[LinearRegression] | type[SoftmaxRegression]
+    type[LogisticRegression]
+    | type[LinearRegression]
+    | type[SoftmaxRegression]
+    | type[GeneralisedRegression]
 )
 
 
@@ -290,6 +304,45 @@ def _read_sgd(estimator: Any, n_classes: int) -> AdoptedObjective:
     )
 
 
+def _read_deviance(estimator: Any, n_classes: int) -> AdoptedObjective:
+    """Read PoissonRegressor and its like: mean half deviance + alpha |b|^2 / 2."""
+    known: dict[type, type[GeneralisedRegression]] = {
+        linear_model.PoissonRegressor: PoissonRegressor,
+        linear_model.GammaRegressor: GammaRegressor,
+        linear_model.TweedieRegressor: TweedieRegressor,
+    }
+    kind = known[type(estimator)]
+    further: dict[str, Any] = {}
+    if kind is TweedieRegressor:
+        power, link = float(estimator.power), estimator.link
+        convex = 1.0 <= power <= 2.0 if link != "identity" else power == 0.0
+        if not (convex or (power == 0.0 and link == "auto")):
+            raise refusal(
+                estimator,
+                f"power={power:g} with link={link!r} is not convex",
+                instead="fit it with a power from 1 to 2 and link='log'",
+            )
+        further = {"power": power, "link": "auto"}
+    return AdoptedObjective(
+        estimator=kind,
+        C=None,
+        alpha=float(estimator.alpha),
+        l1_ratio=0.0,
+        fit_intercept=bool(estimator.fit_intercept),
+        further=further,
+    )
+
+
+def _refuse_quantile(estimator: Any, n_classes: int) -> AdoptedObjective:
+    """Refuse QuantileRegressor, whose loss has a kink."""
+    raise refusal(
+        estimator,
+        "its loss has a kink, and removal needs a smooth one",
+        instead=f"fit QuantileRegressor(quantile={estimator.quantile}, width=..., "
+        f"alpha={estimator.alpha}, l1_ratio=1, ridge=1e-6) of expunge to the rows",
+    )
+
+
 def _require_same_weights(estimator: Any) -> None:
     """Raise Unsupported if a row's weight would differ from class to class."""
     if estimator.class_weight is not None:
@@ -320,4 +373,8 @@ READERS: Mapping[type, Callable[[Any, int], AdoptedObjective]] = {
     linear_model.ElasticNet: _read_elastic_net,
     linear_model.SGDClassifier: _read_sgd,
     linear_model.SGDRegressor: _read_sgd,
+    linear_model.PoissonRegressor: _read_deviance,
+    linear_model.GammaRegressor: _read_deviance,
+    linear_model.TweedieRegressor: _read_deviance,
+    linear_model.QuantileRegressor: _refuse_quantile,
 }

@@ -16,7 +16,7 @@ needs it refuses. ``expunge.check_loss`` looks for a statement that is false.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import frexp, inf, isfinite, ldexp, sqrt
 from typing import Any, ClassVar, NamedTuple
 
@@ -205,6 +205,34 @@ class Loss(ABC):
     def for_classes(self, classes: int) -> "Loss":
         """Return the loss that tells so many classes apart, three or more."""
         return OneVsRest(classes, self)
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether labels are (n, 2): responses beside the exponentials of offsets."""
+        return False
+
+    def with_offsets(self) -> "Loss":
+        """Return the loss of such labels, for one that cannot subtract an offset."""
+        raise Unsupported(
+            f"{type(self).__name__} has no offsets; give one response a row"
+        )
+
+    def take_offsets(self, y: Vector, offset: Vector) -> Vector:
+        """Return labels of responses whose predictors are moved by offsets.
+
+        Of this loss where the predictor is what is predicted: there they are
+        subtracted. Otherwise of the loss ``with_offsets``.
+        """
+        if self.outputs > 1 or not self.has_identity_link:
+            self.with_offsets()  # refuses
+        return y - offset
+
+    def take_exposure(self, y: Vector, exposure: Vector) -> tuple[Vector, Vector]:
+        """Return responses for an exposure of one, and how often each row counts."""
+        raise Unsupported(
+            f"{type(self).__name__} predicts no rate, so rows have no exposure; leave "
+            "it out, or give offset=..."
+        )
 
 
 def read_numbers(y: ArrayLike, outputs: int) -> Vector:
@@ -470,12 +498,35 @@ class LogLink(Loss):
         # Rows that were erased have no exposure, and no weight.
         return y[:, 0], namespace(y).where(y[:, 1] > 0.0, y[:, 1], 1.0)
 
-    def weigh_exposure(self, exposure: Vector) -> Vector:
-        """Return the weights of rows that make their exposures v an offset ln v.
+    @property
+    def has_offsets(self) -> bool:
+        """Whether labels are (n, 2)."""
+        return self.offset
 
-        Of responses divided by v: the loss of a mean v e^eta is that of e^eta times
-        this, but for what eta does not change.
+    def with_offsets(self) -> "LogLink":
+        """Return the loss of labels (n, 2)."""
+        changed: Any = replace(self, offset=True)  # type: ignore[type-var]
+        loss: LogLink = changed
+        return loss
+
+    def take_offsets(self, y: Vector, offset: Vector) -> Vector:
+        """Return the responses beside e^offset."""
+        with np.errstate(over="ignore", under="ignore"):
+            factor = np.exp(offset)
+        require_factors("e^offset", factor)
+        return np.column_stack([y, factor])
+
+    def take_exposure(self, y: Vector, exposure: Vector) -> tuple[Vector, Vector]:
+        """Return y / v, and the weights that make of its loss that of y and v.
+
+        But for what eta does not change, the loss of a mean v e^eta is that of e^eta
+        times the weight.
         """
+        require_factors("exposure", exposure)
+        return y / exposure, self.weigh_exposure(exposure)
+
+    def weigh_exposure(self, exposure: Vector) -> Vector:
+        """Return the weights of rows with these exposures."""
         raise InvalidInput(
             f"no weight of a row stands for its exposure with {type(self).__name__}; "
             "give offset=np.log(exposure)"

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.arrays import Matrix
-from ..core.losses import Loss
+from ..core.losses import LogLink, Loss
+from ..core.values import stored_kinds
 from ..exceptions import Unsupported, needing
 from ..preprocessing.columns import UNKNOWN, Column
 from ..preprocessing.description import Source
@@ -116,14 +117,11 @@ def _outline(public: PublicModel, onnx: Any, *, kind: np.dtype[Any]) -> Outline:
         ("Add", ("products", "intercept"), "eta", {}),
     ]
     if public.classes is None:
-        loss = public.parameters["loss"]
-        if isinstance(loss, Loss) and not loss.has_identity_link:
-            raise Unsupported(
-                f"predictions of {type(loss).__name__} are not the predictors, and "
-                "ONNX has no operator for them; ship the model as .safetensors"
-            )
         one = public.n_targets is None
-        steps.append(_squeeze_eta("predictions") if one else _copy_eta("predictions"))
+        found = "predictor" if _is_log_link(public) else "predictions"
+        steps.append(_squeeze_eta(found) if one else _copy_eta(found))
+        if found == "predictor":
+            steps.append(("Exp", (found,), "predictions", {}))
         shapes["predictions"] = [None] if one else [None, len(coef)]
     else:
         constants["classes"] = _convert_classes(public.classes)
@@ -133,6 +131,22 @@ def _outline(public: PublicModel, onnx: Any, *, kind: np.dtype[Any]) -> Outline:
         if last == "probabilities" or len(coef) > 1:
             shapes[last].append(len(public.classes))
     return outline
+
+
+def _is_log_link(public: PublicModel) -> bool:
+    """Return whether predictions are exponentials of the predictors.
+
+    Raises Unsupported for those that are neither these nor the predictors.
+    """
+    kind: Any = stored_kinds().get(public.loss, Loss)
+    if kind.mean is LogLink.mean:
+        return True
+    if kind.mean is not Loss.mean:
+        raise Unsupported(
+            f"predictions of {public.loss} are not the predictors, and ONNX has no "
+            "operator for them; ship the model as .safetensors"
+        )
+    return False
 
 
 def _label_steps(n_outputs: int, onnx: Any) -> list[Step]:

@@ -7,17 +7,29 @@ from .estimators import (
     LogisticRegression,
     SoftmaxRegression,
 )
+from .generalised import (
+    GammaRegressor,
+    NegativeBinomialRegressor,
+    PoissonRegressor,
+    QuantileRegressor,
+    TweedieRegressor,
+)
 from .parameters import LoudNoiseWarning, NoPromiseWarning
 from .tuned import Curve, TunedClassifier, TunedRegressor
 
 __all__ = [
     "Curve",
     "EmbeddingClassifier",
+    "GammaRegressor",
     "LinearRegression",
     "LogisticRegression",
     "LoudNoiseWarning",
+    "NegativeBinomialRegressor",
     "NoPromiseWarning",
+    "PoissonRegressor",
+    "QuantileRegressor",
     "SoftmaxRegression",
     "TunedClassifier",
     "TunedRegressor",
+    "TweedieRegressor",
 ]

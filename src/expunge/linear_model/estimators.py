@@ -97,7 +97,7 @@ def _has_probabilities(model: "LogisticRegression") -> bool:
 
     Those of the release decide; before a fit, those of the parameters.
     """
-    if not _fitted_loss(model, BINARY_LOSSES).has_probabilities:
+    if not _binary_loss(model).has_probabilities:
         raise AttributeError(
             "probabilities need loss='logistic', or a loss that has them; use "
             "decision_function"
@@ -124,7 +124,7 @@ class LogisticRegression(_Classifier):
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Matrix:
         """Return the probability of each class, normalised for one-vs-rest."""
-        loss = _fitted_loss(self, BINARY_LOSSES)
+        loss = _binary_loss(self)
         return _logistic_chances(compute_predictor(self, X), loss)
 
 
@@ -252,29 +252,25 @@ class EmbeddingClassifier(_Classifier):
         return _logistic_chances(eta, Logistic())
 
 
-class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
-    """Linear regression that can forget, for one target or several.
+class Regression(RegressorMixin, Forgetful):
+    """Targets, or responses of which a mean is predicted."""
 
-    Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. ``loss`` is
-    "half_squared" or "huber" (one target), or any loss object of one output; its
-    ``mean`` makes predictions of predictors.
-    """
+    @abstractmethod
+    def loss_of(self, parameters: Mapping[str, Any]) -> Loss:
+        """Return the loss that parameters name."""
 
-    def to_sklearn(self) -> Any:
-        """Return LinearRegression."""
-        if not _fitted_loss(self, REGRESSION_LOSSES).has_identity_link:
-            raise Unsupported(
-                "scikit-learn's LinearRegression predicts x.coef + intercept, and this "
-                "loss predicts something else; predict with this model"
-            )
-        return make_linear(self)
+    def _fitted_loss(self) -> Loss:
+        """Return that of the last release; before a fit, that of the parameters."""
+        public = public_model(self)
+        named = self.get_params(deep=False) if public is None else public.parameters
+        return self.loss_of(named)
 
     def predict(self, X: Any) -> Vector:
         """Return the predictions: (n,), or (n, k) for several targets."""
         eta = compute_predictor(self, X)
         if eta.shape[1] > 1:
             return eta
-        mean = _fitted_loss(self, REGRESSION_LOSSES).mean(eta[:, 0])
+        mean = self._fitted_loss().mean(eta[:, 0])
         return mean if self._n_targets is None else mean[:, None]
 
     @property
@@ -290,10 +286,7 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         return intercept[0] if self._n_targets is None else intercept
 
     def _describe_noise(self, X: Any, sigma: float) -> str:
-        eta, mean = (
-            compute_predictor(self, X),
-            _fitted_loss(self, REGRESSION_LOSSES).mean,
-        )
+        eta, mean = compute_predictor(self, X), self._fitted_loss().mean
         units = self._public.target_deviation
         share = np.ones(eta.shape[1]) if units is None else np.array(units)
         spread = sqrt(2.0) * sigma * np.outer(noise_lengths(self, X), share)
@@ -304,16 +297,44 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
             "one release to the next by noise alone"
         )
 
-    def _learn_labels(
-        self, y: Any, weight: Vector | None
-    ) -> tuple[Loss, Labels | None]:
-        del weight
+    def _refuse_classes(self) -> None:
         if self.classes is not None:
             raise InvalidInput(
                 f"classes={self.classes!r}; a regression has none; leave it out"
             )
+
+
+class LinearRegression(MultiOutputMixin, Regression):
+    """Linear regression that can forget, for one target or several.
+
+    Minimises mean loss + alpha penalty + ridge/2 |coefficients|^2. ``loss`` is
+    "half_squared" or "huber" (one target), or any loss object of one output; its
+    ``mean`` makes predictions of predictors.
+    """
+
+    def to_sklearn(self) -> Any:
+        """Return LinearRegression."""
+        if not self._fitted_loss().has_identity_link:
+            raise Unsupported(
+                "scikit-learn's LinearRegression predicts x.coef + intercept, and this "
+                "loss predicts something else; predict with this model"
+            )
+        return make_linear(self)
+
+    def loss_of(self, parameters: Mapping[str, Any]) -> Loss:
+        """Return the loss that parameters name."""
+        loss: Loss = choose_object(
+            "loss", parameters["loss"], choices=REGRESSION_LOSSES
+        )
+        return loss
+
+    def _learn_labels(
+        self, y: Any, weight: Vector | None
+    ) -> tuple[Loss, Labels | None]:
+        del weight
+        self._refuse_classes()
         self._n_targets = None if np.ndim(y) == 1 else int(np.shape(y)[1])
-        loss = choose_object("loss", self.loss, choices=REGRESSION_LOSSES)
+        loss = self.loss_of(self.get_params(deep=False))
         if self._n_targets in (None, 1):
             return loss, None
         if loss != HalfSquared():
@@ -331,11 +352,11 @@ class LinearRegression(MultiOutputMixin, RegressorMixin, Forgetful):
         return tags
 
 
-def _fitted_loss(model: Forgetful, choices: Mapping[str, Loss]) -> Loss:
+def _binary_loss(model: Forgetful) -> Loss:
     """Return the loss of the last release; before a fit, that of the parameters."""
     public = public_model(model)
     given = model.loss if public is None else public.parameters["loss"]
-    loss: Loss = choose_object("loss", given, choices=choices)
+    loss: Loss = choose_object("loss", given, choices=BINARY_LOSSES)
     return loss
 
 

@@ -188,6 +188,11 @@ def make_linear(model: Any) -> Any:
     return _precede(_fill(linear_model.LinearRegression(), model), model)
 
 
+def make_plain(plain: Any, model: Any) -> Any:
+    """Return a plain estimator with the release of a model in it."""
+    return _precede(_fill(plain, model), model)
+
+
 def make_logistic(model: Any) -> Any:
     """Return the linear classifier whose loss is the model's."""
     if not snapshot_of(model).public.gives_log_odds:

@@ -249,6 +249,35 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "A seed for the noise, for tests (see Budget.allow_seeded). None draws "
             "noise from a secure source.",
         ),
+        "power": Parameter(
+            NUMBER,
+            _is_number,
+            "How the variance grows with the mean: 0 is least squares, 1 Poisson, 2 "
+            "Gamma, and between 1 and 2 many responses are exactly zero.",
+        ),
+        "link": Parameter(
+            "'auto' or 'log'",
+            lambda value: isinstance(value, str),
+            "'log' predicts e^(x.coef + intercept), as 'auto' does for powers above 0.",
+        ),
+        "dispersion": Parameter(
+            NUMBER,
+            _is_number,
+            "a: the variance of a count of mean m is m + a m^2. Fix it without looking "
+            "at the data.",
+        ),
+        "quantile": Parameter(
+            NUMBER,
+            _is_number,
+            "Which quantile is predicted, between 0 and 1.",
+        ),
+        "width": Parameter(
+            NUMBER,
+            _is_number,
+            "Over which distance, in the unit of y, the kink of the pinball loss is "
+            "smoothed. Fix it without looking at the data; a tenth of what y varies by "
+            "changes little.",
+        ),
         "loss": Parameter(
             "None, a name or a loss object",
             lambda value: isinstance(value, str | None | Loss),

@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
     _check_y,
     _num_samples,
     check_consistent_length,
+    column_or_1d,
     validate_data,
 )
 
@@ -210,12 +211,72 @@ def check_rows(
         y,
         accept_sparse="csr",
         dtype=np.float64,
-        multi_output=tags.target_tags.multi_output,
+        multi_output=tags.target_tags.multi_output or _has_offsets(estimator, y),
         y_numeric=tags.estimator_type == "regressor",
         reset=reset,
     )
     refuse_missing_dates(X, numbers)
     return numbers, y
+
+
+def _has_offsets(estimator: Any, y: Any) -> bool:
+    """Return whether labels are responses beside what offsets make of them."""
+    return getattr(estimator, "takes_offsets", False) and (
+        np.asarray(y).shape[1:] == (2,)
+    )
+
+
+def read_responses(
+    loss: Loss,
+    y: Any,
+    *,
+    sample_weight: ArrayLike | None,
+    exposure: ArrayLike | None,
+    offset: ArrayLike | None,
+) -> tuple[Any, Any]:
+    """Return labels and weights of rows with exposures, or with offsets.
+
+    Nothing after this knows of either: a row of an exposure is one of another response
+    and weight, and one of an offset has a label of two numbers.
+    """
+    if exposure is None and offset is None:
+        return y, sample_weight
+    responses = np.asarray(column_or_1d(y), dtype=np.float64)
+    values = read_beside(len(responses), exposure=exposure, offset=offset)
+    if exposure is None:
+        return loss.take_offsets(responses, values), sample_weight
+    responses, weight = loss.take_exposure(responses, values)
+    if sample_weight is not None:
+        weight = weight * check_weights(sample_weight, len(responses))
+    elif (weight == 1.0).all() and not (values == 1.0).all():
+        return responses, None  # exposures never count with this loss
+    return responses, weight
+
+
+def read_beside(
+    n_samples: int, *, exposure: ArrayLike | None, offset: ArrayLike | None
+) -> Vector:
+    """Return exposures or offsets, whichever are given, one for each row."""
+    if exposure is not None and offset is not None:
+        raise InvalidInput(
+            "exposure=... and offset=...; pass one of them: an exposure is an offset "
+            "of its logarithm"
+        )
+    name, given = ("offset", offset) if exposure is None else ("exposure", exposure)
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be numbers: {error}") from error
+    if values.shape != (n_samples,):
+        raise InvalidInput(
+            f"{name} has shape {values.shape}, and there are {n_samples} rows; give "
+            "one number for each row"
+        )
+    if not np.isfinite(values).all():
+        raise InvalidInput(
+            f"{name} holds NaN or infinity; correct it, or leave these rows out"
+        )
+    return values
 
 
 def code_labels(y: Any, labels: Labels | None, *, n_targets: int | None) -> Vector:
@@ -245,7 +306,7 @@ def check_labels(estimator: Any, y: Any) -> Any:
     tags = estimator.__sklearn_tags__()
     return _check_y(
         y,
-        multi_output=tags.target_tags.multi_output,
+        multi_output=tags.target_tags.multi_output or _has_offsets(estimator, y),
         y_numeric=tags.estimator_type == "regressor",
         estimator=estimator,
     )
