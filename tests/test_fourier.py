@@ -26,7 +26,7 @@ from expunge import (
 from expunge.core.values import stored
 from expunge.exceptions import CannotRemove, InvalidInput, UnknownRows, Unsupported
 from expunge.linear_model.base import private_model
-from expunge.preprocessing import mapped
+from expunge.preprocessing import encoder
 from expunge.registry import Registry
 from tests.attack.losses import Loss
 from tests.attack.oracle import Aim, Sample, minimise
@@ -122,7 +122,7 @@ def test_forgetting_is_fitting_the_remaining_rows(keep: Any, tmp_path: Path) -> 
         assert rows.n_columns == (31 if keep == "encoded" else 2)
         ones = np.ones((len(rows), 1))
         kept = X[[*left[(left != 6) & (left != 7)], 6, 7]]
-        expected = np.hstack([mapped.encode_rows(FOURIER, kept), ones])
+        expected = np.hstack([encoder.encode_rows(FOURIER, kept), ones])
         present = encoded.dense()[np.abs(encoded.dense()).any(axis=1)]
         assert sorted(map(tuple, present)) == sorted(map(tuple, expected))  # to the bit
 
@@ -147,7 +147,11 @@ def test_certificate_names_the_map_and_its_parameters() -> None:
     ours = model(budget=Budget(sigma=0.3)).fit(X, y, people).forget(["person 1"])
     certificate = ours.certificate_
     assert certificate.status == "certified"
-    stated = '{"gamma":0.7,"n_features":30,"name":"RandomFourier","seed":4}'
+    bits = encoder.find_bits(FOURIER, 2).hex()[:16]
+    stated = (
+        f'{{"digest":"{bits}","gamma":0.7,"n_features":30,"name":"RandomFourier",'
+        '"seed":4}'
+    )
     assert any(text.endswith(stated) for text in certificate.assumptions)
     assert expunge.verify(certificate, ours.record_).valid
 

@@ -109,7 +109,7 @@ def fit(steps: Any, X: Table) -> tuple[Learned, Table]:
     """Return what is learned from a table, and its raw rows."""
     described = describe(steps, X)
     columns = learn_columns(described, X)
-    raw = read_columns(columns, X)
+    raw = read_columns(columns, X, described.made)
     rows = Rows(raw, np.zeros(len(X)), np.ones(len(X)))
     return learn(Recipe(described, columns), rows), raw
 

@@ -43,9 +43,9 @@ from .linear_model.fitting import ship as ship
 from .plan import advise as advise
 from .preprocessing.description import Bins as Bins
 from .preprocessing.embedding_cache import EmbeddingCache as EmbeddingCache
+from .preprocessing.encoder import Encoder as Encoder
+from .preprocessing.encoder import check_encoder as check_encoder
 from .preprocessing.fixed_map import FixedMap as FixedMap
-from .preprocessing.mapped import Encoder as Encoder
-from .preprocessing.mapped import check_encoder as check_encoder
 from .promise.budget import Budget as Budget
 from .promise.certificate import Certificate as Certificate
 from .promise.verification import Record as Record

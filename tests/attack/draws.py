@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,11 @@ class Task:
 def pick(rng: Generator, *choices: str, p: Sequence[float] | None = None) -> str:
     """Return one of these words."""
     return str(rng.choice(list(choices), p=p))
+
+
+def one_of(rng: Generator, *choices: Any) -> Any:
+    """Return one of these values."""
+    return choices[int(rng.integers(0, len(choices)))]
 
 
 def chance(rng: Generator, probability: float) -> bool:

@@ -7,7 +7,13 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
+from sklearn.kernel_approximation import RBFSampler, SkewedChi2Sampler
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    Normalizer,
+    PolynomialFeatures,
+)
 
 from expunge.core.values import stored
 from expunge.linear_model.base import public_model
@@ -15,7 +21,7 @@ from expunge.preprocessing import learned
 
 from . import draws
 from .crowds import Crowd
-from .draws import Generator, Task, chance, pick
+from .draws import Generator, Task, chance, one_of, pick
 from .estimators import (
     RequestMaker,
     balance,
@@ -27,7 +33,7 @@ from .estimators import (
 from .judge import Checker
 from .losses import Array
 from .oracle import Sample
-from .raw_tables import RawTable, awkward_rows, draw_table
+from .raw_tables import RawTable, apply_maps, awkward_rows, draw_table
 from .streams import reload_model
 
 REQUESTS, FEWEST = 7, 4
@@ -54,12 +60,14 @@ class Piped:
     table: RawTable
     balanced: bool = False
     squash: Squash | None = None
+    last: tuple[Any, ...] = ()
 
     def sample(self, stay: Array) -> Sample:
         """Return the remaining rows as the whole pipeline, fitted to them, has them."""
         sample = self.task.sample
         Z = self.table.made(stay)
         Z = Z if self.squash is None else self.squash.encode(Z)
+        Z = apply_maps(self.last, Z)
         return Sample(Z, sample.y[stay], sample.weight[stay])
 
 
@@ -128,6 +136,10 @@ def draw_piped(
     if not sums_only and chance(rng, 0.15):
         squash = Squash(int(rng.integers(1, 6)))
         Z = squash.encode(Z)
+    last: tuple[Any, ...] = ()
+    if not sums_only and chance(rng, 0.15):
+        last = draw_last(rng)
+        Z = apply_maps(last, Z)
     aim = draws.aim(rng, draws.LOSSES, Z.shape[1])
     aim = replace(aim, scaling=scaling)
     if aim.l1_ratio == 1.0 and not aim.ridge:  # flags of a column add up to one
@@ -137,14 +149,31 @@ def draw_piped(
     y = draws.labels(rng, aim.loss, Z)
     task = Task(aim, Sample(table.rows, y, weight), draws.owners(rng, n))
     balanced = bool(task.classes) and weight.min() > 0.0 and chance(rng, 0.25)
-    return Piped(task, table, balanced, squash)
+    return Piped(task, table, balanced, squash, last)
+
+
+def draw_last(rng: Generator) -> tuple[Any, ...]:
+    """Return maps of rows of any size and any number of columns, after the steps."""
+    seed, few = int(rng.integers(0, 99)), int(rng.integers(1, 5))
+    calm = FunctionTransformer(one_of(rng, np.tanh, np.arctan))
+    then = one_of(
+        rng,
+        (),
+        (PolynomialFeatures(2, include_bias=False),),
+        (RBFSampler(gamma=0.4, n_components=few, random_state=seed),),
+        (SkewedChi2Sampler(skewedness=3.0, n_components=few, random_state=seed),),
+    )
+    norm = Normalizer(norm=pick(rng, "l1", "l2"))
+    drawn: tuple[Any, ...] = one_of(rng, (norm,), (calm, *then))
+    return drawn
 
 
 def draw_model(rng: Generator, piped: Piped, *, keep: bool) -> Any:
     """Return an estimator with the table's preprocessing."""
     steps = piped.table.preprocessing()
-    if piped.squash is not None:
-        steps = make_pipeline(steps, piped.squash)
+    if piped.squash is not None or piped.last:
+        squash = [] if piped.squash is None else [piped.squash]
+        steps = make_pipeline(steps, *squash, *piped.last)
     model = estimator(rng, piped.task, keep_data=keep, preprocessing=steps)
     if piped.balanced:
         model.set_params(class_weight="balanced")

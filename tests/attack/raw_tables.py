@@ -11,23 +11,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import RBFSampler, SkewedChi2Sampler
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
     MaxAbsScaler,
     MinMaxScaler,
+    Normalizer,
     OneHotEncoder,
+    PolynomialFeatures,
     RobustScaler,
+    SplineTransformer,
     StandardScaler,
 )
+from sklearn.random_projection import GaussianRandomProjection
 
 from expunge import Bins
 
 from . import draws
 from .arithmetic import mean_and_deviation
-from .draws import Generator, chance, pick
+from .draws import Generator, chance, one_of, pick
 from .losses import Array
 
 EPSILON = float(np.finfo(float).eps)
@@ -273,7 +281,40 @@ class Ranges:
         return edges
 
 
-Part = Numbers | Categories | Counts | Ranges
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Columns that a map makes of others, by scikit-learn itself, and their scaler."""
+
+    values: Array
+    steps_before: tuple[Any, ...]
+    scaling: Scaling | None
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether sums do not tell what is learned."""
+        return self.scaling is not None and self.scaling.needs_order
+
+    def steps(self) -> Any:
+        """Return scikit-learn's steps, not fitted."""
+        scale = [] if self.scaling is None else [self.scaling.step()]
+        return make_pipeline(*map(clone, self.steps_before), *scale)
+
+    def made(self, stay: Array) -> Array:
+        """Return the features of the remaining rows."""
+        made = apply_maps(self.steps_before, self.values[stay])
+        if self.scaling is None:
+            return made
+        return _together(len(made), [self.scaling.apply(one) for one in made.T])
+
+
+Part = Numbers | Categories | Counts | Ranges | Made
+
+
+def apply_maps(steps: Sequence[Any], X: Array) -> Array:
+    """Return what scikit-learn makes of rows, all together."""
+    for step in steps:
+        X = clone(step).fit_transform(X)
+    return np.asarray(X, dtype=float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,13 +330,27 @@ class RawTable:
         return np.column_stack(columns)
 
     @property
+    def places(self) -> list[list[int]]:
+        """Where the columns of each part are."""
+        widths = [
+            1 if part.values.ndim == 1 else part.values.shape[1] for part in self.parts
+        ]
+        ends = np.cumsum(widths).tolist()
+        return [[*range(end - k, end)] for k, end in zip(widths, ends, strict=True)]
+
+    @property
     def needs_order(self) -> bool:
         """Whether some column needs its values in order."""
         return any(part.needs_order for part in self.parts)
 
     def preprocessing(self) -> ColumnTransformer:
         """Return scikit-learn's transformer, not fitted."""
-        parts = [(f"c{j}", part.steps(), [j]) for j, part in enumerate(self.parts)]
+        parts = [
+            (f"c{j}", part.steps(), places)
+            for j, (part, places) in enumerate(
+                zip(self.parts, self.places, strict=True)
+            )
+        ]
         return ColumnTransformer(parts, sparse_threshold=0.0)
 
     def made(self, stay: Array) -> Array:
@@ -337,6 +392,9 @@ def draw_table(
         parts.append(draw_categories(rng, n))
     if sums_only:
         parts = [_without_order(part) for part in parts]
+    if chance(rng, 0.3):
+        parts.append(draw_made(rng, n))
+        parts[-1:] = [_without_order(parts[-1])] if sums_only else parts[-1:]
     if chance(rng, 0.2):
         often = 10.0 ** rng.uniform(-1.5, 0.7, int(rng.integers(1, 4)))
         parts += [Counts(rng.poisson(one, n).astype(float)) for one in often]
@@ -348,6 +406,8 @@ def _without_order(part: Part) -> Part:
     """Return the column with a scaler and a filling that sums tell."""
     if not part.needs_order:
         return part
+    if isinstance(part, Made):
+        return replace(part, scaling=Scaling("standard"))
     assert isinstance(part, Numbers)
     strategy = None if part.strategy is None else "mean"
     return replace(part, strategy=strategy, scaling=Scaling("standard"))
@@ -397,6 +457,40 @@ def draw_ranges(rng: Generator, n: int) -> Ranges:
     return Ranges(column, int(rng.integers(2, 8)), float(quantum))
 
 
+def draw_made(rng: Generator, n: int) -> Made:
+    """Return columns of numbers of ordinary size, with maps that learn nothing."""
+    k = int(rng.integers(1, 4))
+    values = draws.design(rng, n, k)
+    values = values / max(1.0, float(np.abs(values).max()) / 3.0)
+    if chance(rng, 0.2):
+        values = np.round(2.0 * values) / 2.0
+    first = [draw_map(rng, k)] if chance(rng, 0.8) else [FunctionTransformer(np.expm1)]
+    second = [FunctionTransformer(np.arctan)] if chance(rng, 0.3) else []
+    return Made(values, (*first, *second), draw_scaling(rng))
+
+
+def draw_map(rng: Generator, k: int) -> Any:
+    """Return a transformer of k columns that learns nothing."""
+    seed = int(rng.integers(0, 99))
+    few = int(rng.integers(1, 5))
+    knots = np.tile(np.linspace(-2.0, 2.0, 3)[:, None], k)
+    beyond = pick(rng, "constant", "linear", "continue")
+    bins = sorted(rng.choice(13, 3, replace=False) / 2.0 - 3.0)
+    return one_of(
+        rng,
+        Normalizer(norm=pick(rng, "l1", "l2", "max")),
+        Binarizer(threshold=float(rng.normal())),
+        FunctionTransformer(one_of(rng, np.tanh, np.sinh, np.cbrt, np.abs, np.exp)),
+        FunctionTransformer(np.clip, kw_args={"a_min": -1.0, "a_max": 0.5}),
+        FunctionTransformer(np.digitize, kw_args={"bins": bins}),
+        PolynomialFeatures(2, interaction_only=chance(rng, 0.5), include_bias=False),
+        SplineTransformer(knots=knots, degree=2, extrapolation=beyond),
+        RBFSampler(gamma=0.4, n_components=few, random_state=seed),
+        SkewedChi2Sampler(skewedness=5.0, n_components=few, random_state=seed),
+        GaussianRandomProjection(n_components=min(few, k), random_state=seed),
+    )
+
+
 def draw_categories(rng: Generator, n: int) -> Categories:
     """Return categories, some of them rare, some declared, some missing."""
     k = int(rng.integers(2, 8))
@@ -436,6 +530,10 @@ def awkward_rows(rng: Generator, table: RawTable, stay: Array) -> Iterator[Array
             words = np.array([str(value) for value in part.values])
             found, counts = np.unique(words[stay], return_counts=True)
             yield stay & (words == found[np.argmin(counts)])
+            continue
+        if isinstance(part, Made):
+            size = np.where(stay, np.abs(part.values).max(axis=1), -1.0)
+            yield size >= np.sort(size)[-2]
             continue
         gaps = stay & np.isnan(part.values)
         if gaps.any() and chance(rng, 0.3):

@@ -780,7 +780,7 @@ def prepare(
         weighted=sample_weight is not None,
         encoding=encoding,
         recipe=recipe,
-        encoder=None if recipe is None else encoder,
+        encoder=encoder,
         balanced=estimator.class_weight == "balanced",
         shared=made_by is not None or may_share_memory(rows.X, X),
     )
@@ -860,7 +860,10 @@ def fit_prepared(
     parameters = deepcopy(estimator.get_params(deep=False)) | left_out
     parameters["budget"] = private.budget  # with the sigma of this fit, for good
     if prepared.recipe is not None:
-        parameters["preprocessing"] = prepared.recipe.described
+        described = prepared.recipe.described
+        parameters["preprocessing"] = replace(described, last=prepared.encoder)
+    elif prepared.encoder is not None:
+        parameters["preprocessing"] = prepared.encoder
     if prepared.encoding.input_map is not None:
         parameters[estimator.map_parameter] = prepared.encoding.input_map
     if estimator.classes is not None:

@@ -21,7 +21,7 @@ from sklearn import linear_model
 from sklearn.base import clone
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, LabelBinarizer
+from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 
 from ..core.arrays import Matrix, Vector, write_lock
@@ -219,18 +219,21 @@ def _precede(plain: Any, model: Any) -> Any:
         return plain
     if fitted.takes_inputs:
         return Pipeline([("inputs", fitted.made_by.to_sklearn()), ("model", plain)])
+    from ..preprocessing.sklearn_maps import make_plain
     from ..preprocessing.sklearn_transformer import make_transformer
 
-    steps: list[tuple[str, Any]] = []
-    if isinstance(fitted, PublicMap):
-        steps = [("map", FunctionTransformer(fitted.encoder.encode))]
-        fitted = fitted.first
-        if fitted is None:
-            return Pipeline([*steps, ("model", plain)])
     names: list[Any] = list(range(public.n_features))
+    named = public.feature_names is not None
     if public.feature_names is not None:
         names = public.feature_names.tolist()
-    table = make_transformer(fitted, names, named=public.feature_names is not None)
+    steps: list[tuple[str, Any]] = []
+    if isinstance(fitted, PublicMap):
+        encoder, fitted = fitted.encoder, fitted.first
+        if fitted is None:
+            table = make_plain(encoder, names if named else len(names))
+            return Pipeline([("map", table), ("model", plain)])
+        steps = [("map", make_plain(encoder, fitted.n_features))]
+    table = make_transformer(fitted, names, named=named)
     return Pipeline([("preprocessing", table), *steps, ("model", plain)])
 
 

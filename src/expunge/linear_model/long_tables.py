@@ -25,6 +25,11 @@ REFUSED: Mapping[str, str] = {
     "class_weight": "give a column of weights: weight=... when you open the table",
 }
 
+MAPS_REFUSED = (
+    "a map of rows is not for long tables: fit it to rows in memory, or encode the "
+    "columns of the table before it is opened"
+)
+
 
 def prepare_table(
     estimator: Any, table: LongTable, *, given: Mapping[str, Any]
@@ -77,15 +82,15 @@ def _learn_recipe(
         read_input_map(estimator.preprocessing) is not None
         or split_encoder(estimator.preprocessing)[1] is not None
     ):
-        raise Unsupported(
-            "a map of rows is not for long tables: fit it to rows in memory, or encode "
-            "the columns of the table before it is opened"
-        )
+        raise Unsupported(MAPS_REFUSED)
     if table.header is None:
         raise InvalidInput(
             "preprocessing takes raw columns; open the table with raw=True"
         )
-    return table.learn_recipe(describe(estimator.preprocessing, table.header))
+    described = describe(estimator.preprocessing, table.header)
+    if described.made:
+        raise Unsupported(MAPS_REFUSED)
+    return table.learn_recipe(described)
 
 
 def _learn_labels(estimator: Any, table: LongTable) -> tuple[Loss, Labels | None]:

@@ -41,16 +41,17 @@ from ..preprocessing.balance import Balanced
 from ..preprocessing.columns import (
     NOT_A_TIME,
     UNKNOWN,
-    Column,
     Recipe,
     as_frame,
     find_missing,
     learn_columns,
     read_columns,
+    require_same_maps,
 )
+from ..preprocessing.encoder import Encoder, title_of
 from ..preprocessing.inputs import check_inputs
 from ..preprocessing.learned import Learned
-from ..preprocessing.mapped import Encoder, Mapped
+from ..preprocessing.mapped import Mapped
 from ..preprocessing.sklearn_steps import describe
 from ..preprocessing.statistics import needs_order
 from ..private_model.composition import UNCHANGED, Encoding
@@ -107,8 +108,8 @@ class Prepared(Private):
     recipe
         What preprocessing does with the rows, which are raw then; None without it.
     encoding, encoder
-        What the model sees of rows where no other row has a say in it, and the map
-        after preprocessing that learns.
+        What the model sees of rows where no other row has a say in it, and the map of
+        rows, alone or after preprocessing that learns.
     balanced
         Whether classes are weighed by how much weight they have left.
     shared
@@ -317,7 +318,8 @@ def read_table(estimator: Any, steps: Any, X: Any, y: Any) -> tuple[Any, Any, Re
     described = describe(steps, X)
     X, y = check_table(estimator, X, y)
     recipe = Recipe(described, learn_columns(described, X))
-    return read_columns(recipe.columns, X), check_labels(estimator, y), recipe
+    raw = read_columns(recipe.columns, X, described.made)
+    return raw, check_labels(estimator, y), recipe
 
 
 def require_named_classes(
@@ -407,11 +409,13 @@ def read_request(
         y = check_labels(estimator, y)
         coded = code_labels(y, labels, n_targets=public.n_targets)
         # A person not known here is refused by digest, like any other row.
+        recipe = _find_sources(learned.recipe, X, names)
         columns = tuple(
             replace(column, unknown=UNKNOWN) if column.unknown is None else column
-            for column in _find_sources(learned.recipe.columns, X, names)
+            for column in recipe.columns
         )
-        raw = read_columns(columns, X)
+        require_same_maps(recipe.described)
+        raw = read_columns(columns, X, recipe.described.made)
         if labels is None:
             objective.loss.labels(coded)  # as many targets as at the fit
         rows = Rows(raw, coded, check_weights(sample_weight, raw.shape[0]))
@@ -449,15 +453,21 @@ def read_request(
     return rows if factors is None else Rows(rows.X, rows.y, rows.weight * factors)
 
 
-def _find_sources(
-    columns: Sequence[Column], X: Any, names: NDArray[Any] | None
-) -> Sequence[Column]:
-    """Return columns with their places in a table, if it is an array without names."""
+def _find_sources(recipe: Recipe, X: Any, names: NDArray[Any] | None) -> Recipe:
+    """Return a recipe with places in a table, if that is an array without names."""
     if names is None or as_frame(X) is not None:
-        return columns
+        return recipe
     # An array has the columns of the fit, in their order.
     places = {name: place for place, name in enumerate(names.tolist())}
-    return [replace(one, source=places[one.source]) for one in columns]
+    columns = tuple(
+        replace(one, source=places.get(one.source, one.source))
+        for one in recipe.columns
+    )
+    made = tuple(
+        replace(one, columns=tuple(places.get(own, own) for own in one.columns))
+        for one in recipe.described.made
+    )
+    return Recipe(replace(recipe.described, made=made), columns)
 
 
 def make_room(estimator: Any, snapshot: Snapshot, X: Any, y: Any) -> Snapshot:
@@ -485,8 +495,8 @@ def make_room(estimator: Any, snapshot: Snapshot, X: Any, y: Any) -> Snapshot:
             private = replace(private, labels=grown, terms=terms)
     if isinstance(learned, Learned) and not isinstance(encoding.unweighted, Mapped):
         X, _ = check_table(estimator, X, y, reset=False)
-        columns = _find_sources(learned.recipe.columns, X, public.feature_names)
-        wider = learned.with_categories_of(columns, X)
+        recipe = _find_sources(learned.recipe, X, public.feature_names)
+        wider = learned.with_categories_of(recipe, X)
         if wider is not learned:
             private = replace(private, encoding=encoding.with_learned(wider))
     return snapshot if private is snapshot.private else snapshot.keep(private)
@@ -546,9 +556,9 @@ def require_encodable(
         )
     if keep_data or not (prepared.recipe or prepared.balanced):
         return
-    if prepared.encoder is not None:
+    if prepared.encoder is not None and prepared.recipe is not None:
         raise InvalidInput(
-            f"keep_data=False, and {type(prepared.encoder).__name__} comes after steps "
+            f"keep_data=False, and {title_of(prepared.encoder)} comes after steps "
             "that learn: every request changes what it makes of every row, and takes "
             "the rows; set keep_data=True, or leave these steps out"
         )

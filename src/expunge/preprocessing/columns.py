@@ -7,7 +7,7 @@ code is its place among the sorted categories of the fit, and stays when others 
 ``Column.codes`` says which are left. A category that the fit did not see has code -1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -19,7 +19,16 @@ from scipy import sparse
 from ..core.arrays import Index, Matrix, Vector
 from ..core.values import stored
 from ..exceptions import InvalidInput, Unsupported
-from .description import Bins, Group, OneHot, Ordinal, Preprocessing, Source
+from .description import (
+    Bins,
+    Group,
+    MadeColumns,
+    OneHot,
+    Ordinal,
+    Preprocessing,
+    Source,
+)
+from .encoder import encode_rows, keeps_gaps, require_bits, title_of
 
 ColumnKind: TypeAlias = Literal["number", "category", "ordinal"]
 UNKNOWN = -1
@@ -121,20 +130,80 @@ class Recipe:
         return [group for group in self.described.groups for _ in group.columns]
 
 
-def read_columns(columns: Sequence[Column], X: Any) -> Matrix:
-    """Return the raw rows of a table, (rows, columns)."""
+def read_columns(
+    columns: Sequence[Column], X: Any, made: Sequence[MadeColumns] = ()
+) -> Matrix:
+    """Return the raw rows of a table, (rows, columns).
+
+    ``made`` are columns that maps make of those of the table first.
+    """
     if sparse.issparse(X):
         raise Unsupported(
             "preprocessing takes dense rows; pass X.toarray(), or leave preprocessing "
             "out for a sparse X"
         )
-    table = as_table(X)
+    table = extend_table(X, made)
     return np.column_stack([column.read(table) for column in columns])
+
+
+class ExtendedTable(Mapping[Source, NDArray[Any]]):
+    """A table with the columns that maps make of it."""
+
+    def __init__(self, X: Any, made: Sequence[MadeColumns]) -> None:
+        self.table = as_table(X)
+        self.made: dict[Source, NDArray[Any]] = {}
+        for one in made:
+            given = [to_numbers(self[source], source) for source in one.columns]
+            own = _make_columns(one, np.column_stack(given))
+            self.made |= zip(one.names, own.T, strict=True)
+
+    def __getitem__(self, source: Source) -> NDArray[Any]:
+        """Return a column that was made, or one of the table."""
+        own = self.made.get(source)
+        return take_column(self.table, source) if own is None else own
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+
+def extend_table(X: Any, made: Sequence[MadeColumns]) -> Any:
+    """Return what columns are taken from, with those that maps make."""
+    return ExtendedTable(X, made) if made else as_table(X)
+
+
+def _make_columns(one: MadeColumns, X: Matrix) -> Matrix:
+    """Return what a map makes of columns, or refuse it."""
+    gaps = np.isnan(X)
+    if not gaps.any():
+        return encode_rows(one.encoder, X, n_features=len(one.names))
+    if not keeps_gaps(one.encoder):
+        raise InvalidInput(
+            f"columns {', '.join(map(repr, one.columns[:4]))} have missing values, and "
+            f"{title_of(one.encoder)} takes none; fill them before it: "
+            "FunctionTransformer(np.nan_to_num, kw_args={'nan': 0.0})"
+        )
+    made = np.asarray(one.encoder.encode(X), dtype=np.float64)
+    if not (np.isfinite(made) | gaps).all():
+        raise InvalidInput(
+            f"{title_of(one.encoder)} makes an infinite or missing number of columns "
+            f"{', '.join(map(repr, one.columns[:4]))}; correct them, or leave such "
+            "rows out"
+        )
+    return made
+
+
+def require_same_maps(described: Preprocessing) -> None:
+    """Raise InvalidInput if a map rounds otherwise than when rows were read."""
+    for one in described.made:
+        require_bits(one.encoder, one.bits, n_columns=len(one.columns))
 
 
 def learn_columns(described: Preprocessing, X: Any) -> tuple[Column, ...]:
     """Return how each column is read, in the order of the groups."""
-    table = as_table(X)
+    table = extend_table(X, described.made)
     return tuple(
         _learn_column(group, index, X=table)
         for group in described.groups

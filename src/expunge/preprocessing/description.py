@@ -208,6 +208,27 @@ def learns_ranks(scale: Scale | None) -> bool:
 
 @stored
 @dataclass(frozen=True, slots=True)
+class MadeColumns:
+    """Columns that a map of rows makes of others, before anything is learned.
+
+    Attributes
+    ----------
+    encoder
+        The map (``encoder.Encoder``).
+    columns, names
+        The columns that it takes, of the table or made before, and those that it makes.
+    bits
+        A digest of what it makes of rows that everybody knows.
+    """
+
+    encoder: Any
+    columns: tuple[Source, ...]
+    names: tuple[str, ...]
+    bits: bytes
+
+
+@stored
+@dataclass(frozen=True, slots=True)
 class Preprocessing:
     """What preprocessing is to do with each column.
 
@@ -219,8 +240,14 @@ class Preprocessing:
         Whether the groups were guessed from the rows, which removals do not undo.
     quanta_guessed
         Whether some quanta of bins were.
+    made
+        Columns that maps make of those of the table, in this order.
+    last
+        The map of rows after everything else; None without one.
     """
 
     groups: tuple[Group, ...]
     guessed: bool = False
     quanta_guessed: bool = False
+    made: tuple[MadeColumns, ...] = ()
+    last: Any = None

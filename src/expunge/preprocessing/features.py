@@ -28,6 +28,7 @@ from ..exceptions import InvalidInput
 from .bins import find_bins
 from .columns import UNKNOWN, Column, read_columns
 from .description import Preprocessing, Source
+from .encoder import is_encoder
 
 GAP: tuple[int, ...] = ()
 """In place of codes: the feature says where a number is missing."""
@@ -369,7 +370,8 @@ class FittedPreprocessing:
 
     def encode(self, X: Any) -> Matrix:
         """Return the rows of a table as the model sees them."""
-        return self.features.encode(read_columns(self.columns, X))
+        made = self.described.made
+        return self.features.encode(read_columns(self.columns, X, made))
 
     def require_consistent(self, columns: Collection[Source]) -> None:
         """Raise ValueError if the parts, read from a file, do not go together.
@@ -382,15 +384,21 @@ class FittedPreprocessing:
         ]
         codes = [own for own in layout.codes if own is not None]
         given: tuple[Any, ...] = self.columns  # anything, by a file
+        known = {*columns}
+        made = True
+        for one in self.described.made:
+            made = made and is_encoder(one.encoder) and known.issuperset(one.columns)
+            known |= set(one.names)
         reads = all(
             isinstance(column, Column)
             and type(column.source) in (int, str)
-            and column.source in columns
+            and column.source in known
             and len(column.codes) == len(column.categories)
             for column in given
         )
         if not (
             reads
+            and made
             and all(isinstance(name, str) for name in self.names)
             and layout.columns.shape == (n_features,)
             and np.isin(layout.columns, np.arange(len(self.columns))).all()
@@ -418,7 +426,10 @@ class FittedPreprocessing:
     @property
     def sources(self) -> tuple[Source, ...]:
         """The columns of the table that are read."""
-        return tuple(dict.fromkeys(column.source for column in self.columns))
+        own = {name for one in self.described.made for name in one.names}
+        read = [column.source for column in self.columns]
+        read += [source for one in self.described.made for source in one.columns]
+        return tuple(source for source in dict.fromkeys(read) if source not in own)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.sources)} columns, {len(self.names)} features"

@@ -13,7 +13,7 @@ Where an edge between bins moves, the rows that lie in another range now are rep
 in the sums: minus their old encoding, plus their new one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -29,8 +29,9 @@ from ..promise.scope import Scope
 from ..removal import State
 from ..removal.state import lift_state
 from .bins import find_bins
-from .columns import Column, Recipe, find_categories, sort_categories, take_column
+from .columns import Recipe, extend_table, find_categories, sort_categories, take_column
 from .description import OneHot
+from .encoder import describe_encoder
 from .features import Features, FittedPreprocessing
 from .learning import (
     drop_categories,
@@ -221,24 +222,26 @@ class Learned(Encoding):
         """Return the other."""
         return learned
 
-    def with_categories_of(self, columns: Sequence[Column], X: Any) -> Self:
+    def with_categories_of(self, recipe: Recipe, X: Any) -> Self:
         """Return it with a place for each new category among rows to be added.
 
         Columns whose categories were declared stay as they are.
 
         Parameters
         ----------
-        columns
-            Those of the recipe, with their sources in this table.
+        recipe
+            The recipe, with the sources of its columns in this table.
         X
             The table.
         """
         counts, grown = dict(self.statistics.counts), list(self.recipe.columns)
+        sources = [column.source for column in recipe.columns]
+        table = extend_table(X, recipe.described.made)
         for index, group in enumerate(self.recipe.groups):
             column, name = grown[index], str(index)
             if not isinstance(group.encode, OneHot) or group.encode.categories:
                 continue
-            values = take_column(X, columns[index].source)
+            values = take_column(table, sources[index])
             found = set(find_categories(values, column.source)[0])
             if column.filled is not None and None in found:
                 found = (found - {None}) | {column.filled}
@@ -297,6 +300,9 @@ class Learned(Encoding):
             preprocessed=True,
             columns_guessed=described.guessed,
             quanta_guessed=described.quanta_guessed,
+            encoder=", ".join(
+                describe_encoder(one.encoder, one.bits) for one in described.made
+            ),
         )
 
 

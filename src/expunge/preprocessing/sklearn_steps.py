@@ -35,7 +35,7 @@ from sklearn.utils._indexing import _get_column_indices
 
 from ..exceptions import InvalidInput, Unsupported
 from .bins import guess_quantum
-from .columns import as_frame, take_column, to_numbers
+from .columns import as_frame, extend_table, take_column, take_rows, to_numbers
 from .description import (
     Bins,
     FillGaps,
@@ -43,6 +43,7 @@ from .description import (
     FitRange,
     FitSize,
     Group,
+    MadeColumns,
     OneHot,
     Ordinal,
     Preprocessing,
@@ -51,6 +52,16 @@ from .description import (
     Standardise,
     WeighTerms,
 )
+from .encoder import (
+    CHECKED,
+    Encoder,
+    check_encoder,
+    count_features,
+    find_bits,
+    name_features,
+    title_of,
+)
+from .sklearn_maps import SKIPPED, read_map
 
 Described = FillGaps | Scale | OneHot | Ordinal | Bins
 MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
@@ -73,26 +84,59 @@ def describe(preprocessing: Any, X: Any) -> Preprocessing:
     """
     if isinstance(preprocessing, Preprocessing):
         return preprocessing
+    maps = _Maps()
     if not hasattr(X, "shape"):
         X = np.asarray(X, dtype=object)
     names = _column_names(X)
     groups = [
         group
-        for group in _describe_groups(preprocessing, X, columns=tuple(names))
+        for group in _describe_groups(preprocessing, X, columns=tuple(names), maps=maps)
         if group.columns
     ]
     if not groups:
         raise InvalidInput("preprocessing uses no column; name some, or leave it out")
-    settled = tuple(_settle_quanta(group, X) for group in groups)
-    return Preprocessing(settled, quanta_guessed=settled != tuple(groups))
+    made = tuple(maps.made)
+    settled = tuple(_settle_quanta(group, X, made) for group in groups)
+    guessed = settled != tuple(groups)
+    return Preprocessing(settled, quanta_guessed=guessed, made=made)
 
 
-def _settle_quanta(group: Group, X: Any) -> Group:
+class _Maps:
+    """The columns that maps make, as they are found."""
+
+    def __init__(self) -> None:
+        self.made: list[MadeColumns] = []
+
+    def add(self, encoder: Encoder, columns: tuple[Source, ...], X: Any) -> Group:
+        """Return what a map makes of these columns, one that learns refused."""
+        some = take_rows(X, np.arange(min(CHECKED, X.shape[0])))
+        table = extend_table(some, self.made)
+        given = [to_numbers(take_column(table, one), one) for one in columns]
+        rows = np.column_stack(given)
+        rows = rows[~np.isnan(rows).any(axis=1)]
+        if len(rows) > 1:
+            check_encoder(encoder, rows)
+        known = {str(name) for name in _column_names(X)}
+        known |= {name for one in self.made for name in one.names}
+        names = []
+        width = count_features(encoder, rows, n_columns=len(columns))
+        for name in name_features(encoder, list(map(str, columns)), n_features=width):
+            while name in known:
+                name += "_"
+            known.add(name)
+            names.append(name)
+        bits = find_bits(encoder, len(columns))
+        self.made.append(MadeColumns(encoder, columns, tuple(names), bits))
+        return Group(tuple(names))
+
+
+def _settle_quanta(group: Group, X: Any, made: Sequence[MadeColumns]) -> Group:
     """Return the group with the quanta of its bins guessed, if nobody gave them."""
     encode = group.encode
     if not isinstance(encode, Bins) or encode.quantum is not None:
         return group
-    columns = [to_numbers(take_column(X, one), one) for one in group.columns]
+    table = extend_table(X, made)
+    columns = [to_numbers(take_column(table, one), one) for one in group.columns]
     quanta = tuple(guess_quantum(one[~np.isnan(one)], encode.n_bins) for one in columns)
     return replace(group, encode=replace(encode, quantum=quanta))
 
@@ -111,26 +155,42 @@ def _column_names(X: Any) -> list[Source]:
     return list(range(np.shape(X)[1]))
 
 
-def _describe_groups(step: Any, X: Any, *, columns: tuple[Source, ...]) -> list[Group]:
+def _describe_groups(
+    step: Any, X: Any, *, columns: tuple[Source, ...], maps: _Maps
+) -> list[Group]:
     """Return the groups of a transformer of these columns."""
     if isinstance(step, str):
         return [] if step == "drop" else [Group(columns)]
     if type(step) is Pipeline:
-        return _describe_pipeline(step, X, columns=columns)
+        return _describe_pipeline(step, X, columns=columns, maps=maps)
     if type(step) is ColumnTransformer:
-        return _describe_column_transformer(step, X, columns=columns)
+        return _describe_column_transformer(step, X, columns=columns, maps=maps)
+    encoder = read_map(step)
+    if encoder is not None:
+        return [maps.add(encoder, columns, X)] if columns else []
     return [_add_step(Group(columns), _describe_step(step, len(columns)), given=step)]
 
 
 def _describe_pipeline(
-    pipeline: Pipeline, X: Any, *, columns: tuple[Source, ...]
+    pipeline: Pipeline, X: Any, *, columns: tuple[Source, ...], maps: _Maps
 ) -> list[Group]:
     """Return the groups of the first step, with the later ones added to each."""
-    steps = [step for _, step in pipeline.steps if step not in (None, "passthrough")]
+    steps = [step for _, step in pipeline.steps if step not in SKIPPED]
     if not steps:
         return [Group(columns)]
-    groups = _describe_groups(steps[0], X, columns=columns)
+    groups = _describe_groups(steps[0], X, columns=columns, maps=maps)
     for step in steps[1:]:
+        encoder = read_map(step)
+        if encoder is not None:
+            if any(group != Group(group.columns) for group in groups):
+                raise Unsupported(
+                    f"{title_of(encoder)} after a step that learns, and before another "
+                    "step or for some columns alone; put it before the steps that "
+                    "learn, or last of all, after the ColumnTransformer"
+                )
+            given = tuple(source for group in groups for source in group.columns)
+            groups = [maps.add(encoder, given, X)]
+            continue
         if type(step) in (Pipeline, ColumnTransformer):
             raise Unsupported(
                 f"{type(step).__name__} after another step; put the ColumnTransformer "
@@ -144,7 +204,7 @@ def _describe_pipeline(
 
 
 def _describe_column_transformer(
-    table: ColumnTransformer, X: Any, *, columns: tuple[Source, ...]
+    table: ColumnTransformer, X: Any, *, columns: tuple[Source, ...], maps: _Maps
 ) -> list[Group]:
     """Return the groups of a ColumnTransformer of all columns."""
     if columns != tuple(_column_names(X)):
@@ -159,10 +219,10 @@ def _describe_column_transformer(
         used |= set(indices)
         chosen = tuple(columns[index] for index in indices)
         if chosen:
-            groups += _describe_groups(step, X, columns=chosen)
+            groups += _describe_groups(step, X, columns=chosen, maps=maps)
     rest = tuple(c for index, c in enumerate(columns) if index not in used)
     if rest:
-        groups += _describe_groups(table.remainder, X, columns=rest)
+        groups += _describe_groups(table.remainder, X, columns=rest, maps=maps)
     return groups
 
 

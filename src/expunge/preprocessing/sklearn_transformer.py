@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plain, fitted ColumnTransformer from what preprocessing has learned.
 
+Maps before it make columns in steps of their own.
+
 scikit-learn has no way to make a fitted transformer from numbers, so one is fitted to a
 few made-up rows, which show it every category and where values may be missing; then
 what it learned from them is replaced by what was learned from the real ones. Counts and
@@ -18,7 +20,7 @@ import numpy as np
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -31,6 +33,7 @@ from sklearn.preprocessing import (
 
 from ..core.arrays import Index
 from ..exceptions import MissingExtra, Unsupported
+from .columns import read_columns
 from .description import (
     Bins,
     FitQuantiles,
@@ -43,6 +46,7 @@ from .description import (
     WeighTerms,
 )
 from .features import Features, FittedPreprocessing
+from .sklearn_maps import make_plain
 
 # Rows that make a category frequent among the made-up ones, or none of them.
 INFREQUENT, EVERYTHING = 2, 10**9
@@ -50,8 +54,8 @@ INFREQUENT, EVERYTHING = 2, 10**9
 
 def make_transformer(
     fitted: FittedPreprocessing, names: Sequence[Source], *, named: bool
-) -> ColumnTransformer:
-    """Return a fitted ColumnTransformer that gives the same features.
+) -> ColumnTransformer | Pipeline:
+    """Return a fitted transformer that gives the same features.
 
     Parameters
     ----------
@@ -62,9 +66,66 @@ def make_transformer(
     named
         Whether columns have names, so that a data frame is expected.
     """
+    if not fitted.described.made:
+        return _make_table(fitted, names, named=named)
+    before, names = _make_columns(fitted, names, named=named)
+    table = _make_table(fitted, names, named=False)
+    return Pipeline([*before, ("columns", table)])
+
+
+def _make_columns(
+    fitted: FittedPreprocessing, names: Sequence[Source], *, named: bool
+) -> tuple[list[tuple[str, Any]], list[Source]]:
+    """Return steps that add the columns that maps make, and all columns after them."""
+    steps: list[tuple[str, Any]] = []
+    columns = [name for name in names if name in fitted.sources]
+    rows: Any = np.full((2, len(names)), 0.5)
+    if named:
+        from pandas import DataFrame
+
+        rows = DataFrame(rows, columns=list(names))
+    for index, one in enumerate(fitted.described.made):
+        # The first step takes columns as the table has them, the others by position.
+        known = [*names] if not index and not named else columns
+        found: list[Any] = [[*columns], [*one.columns]]
+        if index or not named:
+            found = [[known.index(source) for source in part] for part in found]
+        kept, taken = found
+        step = ColumnTransformer(
+            [
+                ("kept", "passthrough", kept),
+                (
+                    "made",
+                    make_pipeline(_make_numbers(), make_plain(one.encoder, len(taken))),
+                    taken,
+                ),
+            ],
+            sparse_threshold=0.0,
+        )
+        with np.errstate(all="ignore"):
+            step.fit(rows)
+        columns = [*columns, *one.names]
+        rows = np.full((2, len(columns)), 0.5)
+        steps.append((f"made{index}", step))
+    return steps, columns
+
+
+def _make_table(
+    fitted: FittedPreprocessing, names: Sequence[Source], *, named: bool
+) -> ColumnTransformer:
+    """Return a fitted ColumnTransformer of the columns that are read."""
     parts = [(f"part{n}", part) for n, part in enumerate(_find_parts(fitted))]
+    # Columns that maps make have names of ours, and are found by their places.
+    made = bool(fitted.described.made)
     table = ColumnTransformer(
-        [(name, part.make_steps(), part.sources) for name, part in parts],
+        [
+            (
+                name,
+                part.make_steps(),
+                [names.index(one) if made else one for one in part.sources],
+            )
+            for name, part in parts
+        ],
         remainder="drop",
         sparse_threshold=0.0,
         # Names as ours, unless two columns would have the same.
@@ -74,7 +135,9 @@ def make_transformer(
     table.fit(rows)
     for name, part in parts:
         part.set_learned(table.named_transformers_[name])
-    if not np.allclose(table.transform(rows), fitted.encode(rows), rtol=1e-6):
+    given = dict(zip(names, rows.T, strict=True)) if made else rows
+    expected = fitted.features.encode(read_columns(fitted.columns, given))
+    if not np.allclose(table.transform(rows), expected, rtol=1e-6):
         raise Unsupported(
             "this preprocessing has no counterpart in scikit-learn that gives the same "
             "features; ship the model as .safetensors or .onnx"
@@ -173,9 +236,6 @@ class _Part:
         at = np.flatnonzero(layout.columns == index)
         codes = [code for j in at for code in layout.codes[j] or ()]
         ends = np.append(layout.edges[str(index)], np.inf)  # NaN comes after
-        numbers = FunctionTransformer(
-            np.asarray, kw_args={"dtype": float}, feature_names_out="one-to-one"
-        )
         place = FunctionTransformer(
             np.digitize,
             kw_args={"bins": ends, "right": True},
@@ -184,7 +244,7 @@ class _Part:
         encoder = OneHotEncoder(
             categories=[codes], handle_unknown="ignore", sparse_output=False
         )
-        return [("numbers", numbers), ("place", place), ("encode", encoder)]
+        return [("numbers", _make_numbers()), ("place", place), ("encode", encoder)]
 
     def _make_scaler(self) -> Any:
         scale = self.group.scale
@@ -268,6 +328,13 @@ def rare_codes(features: Features, index: int) -> tuple[int, ...]:
         if features.layout.names[j].endswith("_infrequent_sklearn"):
             return features.layout.codes[j] or ()
     return ()
+
+
+def _make_numbers() -> FunctionTransformer:
+    """Return a step that makes numbers of values, which a table may mix with words."""
+    return FunctionTransformer(
+        np.asarray, kw_args={"dtype": float}, feature_names_out="one-to-one"
+    )
 
 
 def _make_objects() -> FunctionTransformer:
