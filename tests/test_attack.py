@@ -47,6 +47,7 @@ CASES = {
     "pipelines-mean": 10,
     "pipelines-sum": 10,
     "bins": 10,
+    "inputs": 20,
     "splits": 40,
     "tuned": 4,
     "registry": 2,

@@ -23,6 +23,7 @@ import numpy as np
 from . import addition_mutants as additions
 from . import draws
 from . import engine_mutants as engines
+from . import input_mutants as inputs
 from . import look_mutants as looks
 from . import preprocessing_mutants as preprocessing
 from . import registry_mutants as registries
@@ -641,6 +642,7 @@ WIDE = ("wide",)
 DEVICE = ("device",)
 TARGETS = ("targets",)
 RESPONSES = ("responses",)
+INPUTS = ("inputs",)
 UNITS = "private_model.target_units:TargetUnits"
 LABELS = "private_model.labels:Labels"
 FORGETFUL = "linear_model.base:Forgetful"
@@ -685,6 +687,13 @@ MUTANTS: Mapping[str, Mutant] = {
     "keep-a-stale-gradient": Mutant(looks.keep_a_stale_gradient, LOOKS),
     "overlook-the-way": Mutant(looks.overlook_the_way, ("core", "lifted")),
     "move-no-predictor": Mutant(looks.move_no_predictor, ("core", "lifted")),
+    "hash-by-the-largest": Mutant(inputs.hash_by_the_largest, INPUTS),
+    "drop-the-signs": Mutant(inputs.drop_the_signs, INPUTS),
+    "take-any-encoder": Mutant(inputs.take_any_encoder, INPUTS),
+    "encode-twice": Mutant(inputs.encode_twice, INPUTS),
+    "say-nothing-of-the-encoder": Mutant(inputs.say_nothing_of_the_encoder, INPUTS),
+    "charge-the-head-alone": Mutant(inputs.charge_the_head_alone, INPUTS),
+    "keep-the-cache": Mutant(inputs.keep_the_cache, INPUTS),
     "shift-a-level": Mutant(splits.shift_a_level, ("splits",)),
     "leave-the-mean-in": Mutant(splits.leave_the_mean_in, ("splits",)),
     "count-no-rows": Mutant(splits.count_no_rows, ("splits",)),

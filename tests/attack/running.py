@@ -34,6 +34,7 @@ KINDS: Mapping[str, str] = {
     "pipelines-sum": "pipelines:attack_sum",
     "bins": "pipelines:attack_bins",
     "splits": "splits",
+    "inputs": "inputs",
     "tuned": "tuned",
     "registry": "registries",
     "classes": "classes",
