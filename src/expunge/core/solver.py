@@ -74,6 +74,7 @@ PATIENT_STEPS = 10  # steps in a row that make no progress far from the end
 LARGEST_HESSIAN = 2**32  # bytes: 23170 parameters
 MAX_PRODUCTS = 200
 MANY = 1024  # parameters, beyond which steps by a Hessian cost more than passes
+NEAR_GOAL = 10.0  # times the goal
 LOOSEST_SYSTEM = 0.1  # of the gradient may be left of a step's system
 MAX_ROUNDS = 40
 LOOSEST_ROUND = 0.01  # of the residual may be left of a round
@@ -517,7 +518,9 @@ def minimise_by_products(
 
     def enough(gradient: Vector) -> float:
         size = norm(gradient)
-        return max(min(LOOSEST_SYSTEM, sqrt(size)) * size, 0.3 * goal)
+        # Near the goal a step leaves what its system does, and little else.
+        share = 0.8 if size < NEAR_GOAL * goal else 0.3
+        return max(min(LOOSEST_SYSTEM, sqrt(size)) * size, share * goal)
 
     def model(here: Point) -> NewtonModel:
         hessian = here.hessian

@@ -74,7 +74,7 @@ SLOWEST = 0.5  # what a step must leave of the gradient at most to go on
 LOOKS_PER_ANCHOR, FEW_LOOKS = 64, 2
 WIDE_STEPS = 6
 WIDE_PATIENCE = 10  # rounds of a fit by which its radius is not halved
-AIM = 0.5  # at this share of the gradient that should do, a step of a wide model aims
+AIM = 0.9  # at this share of the gradient that should do, a step of a wide model aims
 REFUSALS = (NotPositiveDefinite, NotConverged, CannotRemove)
 MEASURED = "accepted on rows"
 
