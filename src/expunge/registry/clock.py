@@ -11,7 +11,7 @@ right: nothing is accepted or applied, because the days in receipts would be fal
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from sqlalchemy import Connection, select
 
@@ -86,54 +86,57 @@ _RECORDED = select(
 )
 
 
+class Recorded(NamedTuple):
+    """How the clock stands by what a store has recorded.
+
+    Attributes
+    ----------
+    status
+        Whether it can be believed.
+    believed
+        The last day that was believed.
+    excused
+        A day of the ledger that was too late when the clock was confirmed.
+    """
+
+    status: ClockStatus
+    believed: str
+    excused: str
+
+
 def read_clock(connection: Connection) -> ClockStatus:
     """Return whether the clock can be believed now, by what a store has recorded."""
-    return _read(connection)[0]
+    return _read(connection).status
 
 
-def _read(connection: Connection) -> tuple[ClockStatus, str, str]:
-    """Return how the clock stands, the last day that was believed, and the one excused.
-
-    A day of the ledger is excused if it was too late when the clock was confirmed.
-    """
+def _read(connection: Connection) -> Recorded:
     recorded, last = connection.execute(_RECORDED).one()
     believed, _, excused = (recorded or "").partition(" ")
     today, ledger = day_of(now()), last or ""
     since = believed or ledger or today  # it may have never worked
     state: ClockState = "believed"
     if ledger > excused and days_between(today, ledger) > MOST_BACK:
-        return ClockStatus("behind", today, ledger), believed, excused
+        return Recorded(ClockStatus("behind", today, ledger), believed, excused)
     if days_between(today, since) > MOST_BACK:
         state = "behind"
     elif days_between(since, today) > MOST_AHEAD:
         state = "ahead"
-    return ClockStatus(state, today, since), believed, excused
+    return Recorded(ClockStatus(state, today, since), believed, excused)
 
 
-def require_clock(connection: Connection) -> ClockStatus:
+def require_clock(connection: Connection) -> Recorded:
     """Return how the clock stands; refuse one that is behind."""
-    return _refuse_behind(read_clock(connection))
+    recorded = _read(connection)
+    if recorded.status.state == "behind":
+        raise ClockBehind(recorded.status.warning)
+    return recorded
 
 
-def _refuse_behind(status: ClockStatus) -> ClockStatus:
-    if status.state == "behind":
-        raise ClockBehind(status.warning)
-    return status
-
-
-def follow_clock(context: Context) -> bool:
-    """Remember a clock that is believed, and return whether things may end by it.
-
-    The lock is held. It is written once a day.
-    """
-    with context.store.read(snapshot=False) as connection:
-        status, believed, excused = _read(connection)
-        _refuse_behind(status)
-    if not status.is_believed:
-        return False
-    if believed < status.today:
+def follow_clock(context: Context, recorded: Recorded) -> None:
+    """Remember a clock that is believed: once a day, with the lock held."""
+    status, believed, excused = recorded
+    if status.is_believed and believed < status.today:
         _write_believed(context, status.today, excused=excused)
-    return True
 
 
 def confirm_clock(context: Context) -> ClockStatus:

@@ -12,7 +12,7 @@ That copies of a release were taken back changes nothing else: it is stated at o
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -71,29 +71,60 @@ def finish_committed(
     ``reanchor``: then there is nothing to state, but an old key to destroy. ``counts``
     is what the store says of keys, if that was just read.
     """
-    if counts is None:
-        with context.store.read(snapshot=False) as connection:
-            counts = read_counts(connection)
-    if counts.made != context.keystore.end():
+    if counts is not None and not counts.is_left:
+        if counts.made == context.keystore.end():
+            return
+    left = _read_left(context)
+    if left.made != context.keystore.end():
         settle_keys(context)
-    elif not counts.is_left:
+        left = _read_left(context)
+    if not left.rows and not left.dead:
         return
-    # At one moment: what another worker states from here on has our numbers.
-    with context.store.read() as connection:
-        rows, dead = read_unstated(connection), read_dead(connection)
-        ledger = read_ledger(context, connection) if rows else None
-    if not rows and not dead:
-        return
-    if rows:
+    if left.rows:
         keep_head(context)  # or nothing is signed
-    with erase_deleted(context, wait, dead=dead) as note_erased:
-        statement = _make_statement(context, rows, ledger=ledger) if ledger else None
+    with erase_deleted(context, wait, dead=left.dead) as note_erased:
+        statement = _make_statement(context, left) if left.rows else None
     if statement is not None:
         write_statement(context, statement, also=note_erased)
         context.answered, context.certificates = {}, {}
     else:
         with context.log.batch() as connection:
             note_erased(connection)
+
+
+class _Left(NamedTuple):
+    """What is committed, and not yet erased or stated.
+
+    Attributes
+    ----------
+    made
+        The number after the last key that is counted.
+    dead
+        Keys to destroy.
+    rows
+        What the ledger must be told.
+    ledger, shipped
+        Where the ledger stands, and the releases that left.
+    """
+
+    made: int
+    dead: Sequence[int]
+    rows: Sequence[Any]
+    ledger: Ledger
+    shipped: Sequence[ReleaseStatus]
+
+
+def _read_left(context: Context) -> _Left:
+    """Return what is left, at one moment: who states after it has our numbers."""
+    with context.store.read() as connection:
+        rows = read_unstated(connection)
+        return _Left(
+            read_counts(connection).made,
+            read_dead(connection),
+            rows,
+            read_ledger(context, connection),
+            releases_table.shipped_releases(connection) if rows else (),
+        )
 
 
 def state_releases(connection: Connection, names: Sequence[str]) -> None:
@@ -172,22 +203,18 @@ def state_ended_holds(connection: Connection, requests: Sequence[str]) -> None:
     add_unstated(connection, entries, earliest=[0] * len(entries))
 
 
-def _make_statement(
-    context: Context, rows: Sequence[Any], *, ledger: Ledger
-) -> Statement:
+def _make_statement(context: Context, left: _Left) -> Statement:
     """Return the statement of what must be stated, with the receipts of requests."""
-    pending = [read_entry(row.text) for row in rows]
+    pending = [read_entry(row.text) for row in left.rows]
     done = [one.request for one in pending if isinstance(one, RequestCompleted)]
     digests = [one.certificate for one in pending if isinstance(one, MADE)]
     requests, texts = context.answered, context.certificates
-    with context.store.read(snapshot=False) as connection:
-        if not requests.keys() >= {*done}:
+    if not requests.keys() >= {*done} or texts.keys() != {*digests}:
+        with context.store.read() as connection:
             requests = find_requests(connection, done)
-        if texts.keys() != {*digests}:
             texts = releases_table.read_certificates(connection, digests)
-        shipped = releases_table.shipped_releases(connection) if digests else []
-    batch = LedgerBatch(ledger)
-    time = next_entry_time(batch.ledger, max(row.earliest for row in rows))
+    batch = LedgerBatch(left.ledger)
+    time = next_entry_time(batch.ledger, max(row.earliest for row in left.rows))
     day = day_of(time)
     for entry in pending:
         batch.append(entry.replace(sequence=batch.ledger.size, day=day))
@@ -199,7 +226,7 @@ def _make_statement(
         if isinstance(entry, RequestCompleted)
     ]
     handlings = _describe_handlings(
-        context, completed, requests=requests, shipped=shipped, day=day
+        context, completed, requests=requests, shipped=left.shipped, day=day
     )
     key = find_signing_key(context.paths, batch.ledger.keys.current)
     head = batch.ledger.head(key, day)

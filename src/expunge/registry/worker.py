@@ -43,7 +43,7 @@ from ..exceptions import (
 )
 from ..ledger import Entry, UnusableKey
 from ..rights.standing import DONE, NOTHING_FOUND
-from .clock import follow_clock
+from .clock import follow_clock, require_clock
 from .completion import (
     finish_committed,
     release_entries,
@@ -70,6 +70,7 @@ from .settle import EARLIER, FAILED, LOST, Settlement, settle
 from .storage import people_table, releases_table
 from .storage.engine import chunks
 from .storage.keystore import Keystore, place_of, unseal
+from .storage.people_table import PersonRows
 from .storage.tables import aliases
 from .window import SECOND
 
@@ -507,15 +508,22 @@ def recover(context: Context, wait: float) -> Sequence[RequestStatus]:
     """
     context.log.catch_up()
     keep_head(context)  # before anything changes that could not be signed
-    may_end = follow_clock(context)
     with context.store.read(snapshot=False) as connection:
+        recorded = require_clock(connection)
         pending = read_pending(connection)
         counts = require_keys(context, connection)
+        has_ended = recorded.status.is_believed and _read_ended(connection)
+    follow_clock(context, recorded)
     finish_committed(context, wait, counts=counts)
     tidy_keys(context)
-    if may_end and _erase_ended_holds(context):
+    if has_ended and _erase_ended_holds(context):
         finish_committed(context, wait)
     return [line for line in pending if line.stage == ACCEPTED]
+
+
+def _read_ended(connection: Connection) -> list[PersonRows]:
+    """Return the rows that were held until a day that is past."""
+    return people_table.read_ended(connection, today().isoformat())
 
 
 def _erase_ended_holds(context: Context) -> bool:
@@ -524,7 +532,7 @@ def _erase_ended_holds(context: Context) -> bool:
     They are stated with what is completed next.
     """
     with context.store.read(snapshot=False) as connection:
-        ended = people_table.read_ended(connection, today().isoformat())
+        ended = _read_ended(connection)
         if not ended:
             return False
         tags = sorted({one.tag for one in ended})
