@@ -149,10 +149,6 @@ class Handling(CanonicalDocument, frozen=True, kw_only=True, tag="handling"):
     guarantee: Sentence
     version: Literal[1] = 1
 
-    def with_copies(self, copies: Mapping[str, tuple[str, ...]]) -> "Handling":
-        """Return the same, with the files under which superseded releases left."""
-        return self.replace(copies=copies)
-
     def __post_init__(self) -> None:
         """Refuse an end without a reason."""
         force_setattr(self, "copies", MappingProxyType(self.copies))
@@ -201,7 +197,11 @@ def describe_guarantee(right: str, certificates: Iterable[Certificate]) -> str:
     certificates
         Those of the models that were changed.
     """
-    found = list(certificates)
+    return _describe_guarantee(right, tuple(certificates))
+
+
+@lru_cache(64)  # many receipts hold the same certificates
+def _describe_guarantee(right: str, found: tuple[Certificate, ...]) -> str:
     statuses = {one.status for one in found}
     epsilon = max((one.epsilon or 0.0 for one in found), default=0.0)
     delta = max((one.delta or 0.0 for one in found), default=0.0)

@@ -280,7 +280,8 @@ def _describe_handlings(
             until=until,
             in_files=any(leaves_files(one.not_covered) for one in named.values())
             or (anywhere and not named),
-        ).with_copies({name: copies[name] for name in named})
+            copies={name: copies[name] for name in named},
+        )
         for entry, named in completed
     ]
 
@@ -301,8 +302,9 @@ def _describe_handling(
     line: RequestStatus,
     until: str,
     in_files: bool,
+    copies: Mapping[str, tuple[str, ...]],
 ) -> Handling:
-    """Return what was done about one request, but for copies that are out there."""
+    """Return what was done about one request; ``copies`` are still out there."""
     destroyed = list_destroyed(
         entry.right,
         entry.outcome,
@@ -316,7 +318,7 @@ def _describe_handling(
         backups_until=until if destroyed else "",
         retained=line.retained,
         retained_until=line.retained_until,
-        copies={},
+        copies=copies,
         extended=line.extended,
         notified=line.notified,
         guarantee=describe_guarantee(entry.right, named.values()),
