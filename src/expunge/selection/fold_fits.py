@@ -260,13 +260,17 @@ def fit_model(
     mechanism: Mechanism | None,
     start: Vector | None,
 ) -> FoldModel:
-    """Return the model solved on these rows; ``held`` are those of its fold."""
+    """Return the model solved on these rows; ``held`` are those of its fold.
+
+    With a ``mechanism``, it can be kept and lose rows.
+    """
+    kept = mechanism is not None
     mechanism = mechanism or choose_mechanism(objective, rows)
     terms = FitTerms(objective, mechanism, None, rows.total_weight)
     answer = retrain_answer(terms, rows, start=start)
     state, draft, radius = answer.state, answer.draft, answer.radius.value
-    metric = Metric.measure(state, rows, held=held.rows)
     loss = bound_loss(state, draft, radius=radius, held=held)
+    metric = Metric.measure(state, rows, held=held.rows) if kept else Metric(0.0)
     return FoldModel(state, draft, radius, inf, metric, loss, solved=True)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Matrix, norm
 from ..core.linalg import Cholesky, Inverse, weighted_sum
-from ..core.rows import BLOCK_ROWS, Rows
+from ..core.rows import Rows
 from ..core.values import UNDERFLOW, Private, stored
 from ..exceptions import NotPositiveDefinite
 from ..promise.floor import NumberFloor, curvature_floor, strong_convexity
@@ -32,6 +32,8 @@ from ..removal.sums import Sums
 
 # What the Hessian of the rows that leave is tried to be at most, over that of the rest.
 SHARES = (0.25, 1.0, 4.0, 16.0, 64.0)
+# Rows that are made dense at once.
+AT_ONCE = 256
 # The most that rounding may be of what it is about.
 DOUBT = 1e-3
 FAR = 2.0
@@ -67,10 +69,10 @@ class Metric(Private):
             return metric
         factor = H.cholesky(overwrite=True)
         longest, squares = 0.0, np.zeros(len(factor.factors))
-        for block in rows.blocks(BLOCK_ROWS):
+        for block in rows.blocks(AT_ONCE):
             own = _squares(factor, block.dense())[:, block.weight > 0.0]
             longest = max(longest, float(own.max(initial=0.0)))
-        for block in held.blocks(BLOCK_ROWS):
+        for block in held.blocks(AT_ONCE):
             squares += _squares(factor, block.dense()) @ block.weight
         safe = (1.0 + 4.0 * doubt) * SAFETY
         spread = float(np.max(squares)) * safe + UNDERFLOW
