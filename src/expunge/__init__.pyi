@@ -42,6 +42,7 @@ from .linear_model.fitting import read_shipped as read_shipped
 from .linear_model.fitting import ship as ship
 from .plan import advise as advise
 from .preprocessing.description import Bins as Bins
+from .preprocessing.description import DatePart as DatePart
 from .preprocessing.embedding_cache import EmbeddingCache as EmbeddingCache
 from .preprocessing.encoder import Encoder as Encoder
 from .preprocessing.encoder import check_encoder as check_encoder

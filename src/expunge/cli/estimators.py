@@ -401,7 +401,13 @@ def advise(
         raise InvalidInput(f"{given}, but sigma is what advise finds out; omit it")
     require_file(file)
     task = estimator.choose_task()
-    roles = Roles(target=target, subject=subject, drop=tuple(drop or ()), task=task)
+    roles = Roles(
+        target=target,
+        subject=subject,
+        drop=tuple(drop or ()),
+        task=task,
+        bins=keep_rows is not KeepRows.never,
+    )
     table = read_table(file, roles)
     _, model = estimator.build_for_table(
         table, classes=table.schema.classes, budget=None

@@ -24,7 +24,7 @@ from ..core.arrays import Matrix
 from ..core.losses import LogLink, Loss
 from ..core.values import stored_kinds
 from ..exceptions import Unsupported, needing
-from ..preprocessing.columns import UNKNOWN, Column
+from ..preprocessing.columns import UNKNOWN, Column, find_turns
 from ..preprocessing.description import Source
 from ..preprocessing.features import FittedPreprocessing
 from ..private_model.snapshot import PublicModel
@@ -313,7 +313,11 @@ class _Encoding:
             binned = str(place) in self.layout.edges
             if columns[place].kind == "category" or binned:
                 at = np.flatnonzero(self.layout.columns == place)
-                add = self._add_bins if binned else self._add_table
+                add = self._add_table
+                if binned:
+                    add = self._add_bins
+                elif columns[place].part is not None:
+                    add = self._add_part
                 table = (_table_of_bins if binned else _table_of_flags)(
                     self.fitted, place
                 )
@@ -417,17 +421,49 @@ class _Encoding:
         return self._add("Gather", [name, line], gives=f"encoded{place}", axis=0)
 
     def _add_bins(self, place: int, table: Matrix) -> str:
-        """Add the line of a table of the range that a number lies in; NaN has the last.
+        """Add the line of a table of the bin of a number; NaN has the last."""
+        edges = self.layout.edges[str(place)]
+        return self._add_ranges(
+            place, edges, table=table, value=self._name_input(place)
+        )
 
-        An edge that rounding makes equal to the next is moved below it.
+    def _add_part(self, place: int, table: Matrix) -> str:
+        """Add the line of a table of a part of dates, which are numbers of days."""
+        column = self.fitted.columns[place]
+        assert column.part is not None
+        period, starts, parts = find_turns(column.part)
+        keys = _keys(column)
+        lines = [
+            1 + keys.index(int(part)) if int(part) in keys else 0 for part in parts
+        ]
+        self._add_constant(f"period{place}", np.array([[period]]), what="a period")
+        value = self._name_input(place)
+        names = [f"{word}{place}" for word in ("share", "whole", "before", "within")]
+        self._add("Div", [value, f"period{place}"], gives=names[0])
+        self._add("Floor", [names[0]], gives=names[1])
+        self._add("Mul", [names[1], f"period{place}"], gives=names[2])
+        self._add("Sub", [value, names[2]], gives=names[3])
+        starts = np.append(starts[1:], period + starts[0])
+        ranges = table[[*lines, lines[0], len(keys) + 1]]
+        return self._add_ranges(place, starts, table=ranges, value=names[3])
+
+    def _add_ranges(
+        self, place: int, ends: NDArray[np.float64], *, table: Matrix, value: str
+    ) -> str:
+        """Add the line of a table of the range that a value lies in; NaN has the last.
+
+        An end that rounding makes equal to the next is moved below it.
         """
-        edges = self.layout.edges[str(place)].astype(self.kind)
+        edges = ends.astype(self.kind)
+        # What lies just below a whole number must stay there.
+        lower = np.nextafter(np.rint(edges), self.kind.type(-np.inf))
+        edges = np.where((ends < np.rint(ends)) & (edges >= lower), lower, edges)
         for j in reversed(range(len(edges) - 1)):
             lower = np.nextafter(edges[j + 1], self.kind.type(-np.inf))
             edges[j] = min(edges[j], lower)
         if not np.isfinite(edges).all():
             self._round_row(f"edges{place}", edges.astype(np.float64))
-        value, name = self._name_input(place), f"table{place}"
+        name = f"table{place}"
         source = self.fitted.columns[place].source
         self._add_constant(name, table, what=f"column {source!r}")
         self.found.constants[f"edges{place}"] = edges[None, :]
@@ -517,7 +553,8 @@ def _codes(column: Column) -> NDArray[np.float64]:
         unknown = float("nan") if column.kind == "ordinal" else float(UNKNOWN)
     table = np.empty((len(_keys(column)) + 1, 1), dtype=object)
     table[:, 0] = [*_keys(column), None]
-    known = replace(column, source=0, unknown=unknown, gaps=True).read(table)
+    plain = replace(column, source=0, unknown=unknown, gaps=True, part=None)
+    known = plain.read(table)
     return np.array([unknown, *known])
 
 

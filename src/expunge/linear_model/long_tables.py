@@ -83,6 +83,11 @@ def _learn_recipe(
         or split_encoder(estimator.preprocessing)[1] is not None
     ):
         raise Unsupported(MAPS_REFUSED)
+    if estimator.preprocessing == "auto":
+        raise Unsupported(
+            "preprocessing='auto' is not for long tables: it looks at all values of a "
+            "column; say what to do with the columns by a ColumnTransformer"
+        )
     if table.header is None:
         raise InvalidInput(
             "preprocessing takes raw columns; open the table with raw=True"

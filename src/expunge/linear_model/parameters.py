@@ -216,11 +216,16 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "where rows are kept.",
         ),
         "preprocessing": Parameter(
-            "None, a transformer of scikit-learn, such as StandardScaler(), a Pipeline "
-            "or a ColumnTransformer, or a map of rows (expunge.Encoder)",
-            lambda value: value is None or not isinstance(value, str | int | float),
+            "None, 'auto', a transformer of scikit-learn, such as StandardScaler(), a "
+            "Pipeline or a ColumnTransformer, or a map of rows (expunge.Encoder)",
+            lambda value: (
+                value is None
+                or not isinstance(value, str | int | float)
+                or (isinstance(value, str) and value == "auto")
+            ),
             "What happens to the rows before the model sees them. It is fitted with "
-            "the model and forgets with it; the transformer itself stays unfitted. A "
+            "the model and forgets with it; the transformer itself stays unfitted. "
+            "'auto' scales and bins numbers and encodes words and dates. A "
             "map of rows learns nothing; it may be the last step of a Pipeline.",
         ),
         "encoder": Parameter(

@@ -315,7 +315,8 @@ def check_labels(estimator: Any, y: Any) -> Any:
 
 def read_table(estimator: Any, steps: Any, X: Any, y: Any) -> tuple[Any, Any, Recipe]:
     """Return the raw rows and labels of a table, and what these steps do."""
-    described = describe(steps, X)
+    kept = bool(getattr(estimator, "keep_data", True))
+    described = describe(steps, X, rows_kept=kept)
     X, y = check_table(estimator, X, y)
     recipe = Recipe(described, learn_columns(described, X))
     raw = read_columns(recipe.columns, X, described.made)

@@ -114,7 +114,7 @@ def learn_recipe(
     wanted = [
         str(source)
         for group in described.groups
-        if isinstance(group.encode, OneHot)
+        if isinstance(group.encode, OneHot) and group.part is None
         for source in group.columns
     ]
     numeric = {name: names.index(name) for name in wanted if name not in words}

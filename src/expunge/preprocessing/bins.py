@@ -99,9 +99,8 @@ def find_bins(edges: Vector, x: Vector) -> Index:
     return np.searchsorted(np.append(edges, np.inf), x)
 
 
-def name_bins(source: str | int, edges: Sequence[float]) -> list[str]:
-    """Return the names of all ranges of a column, and last that of a missing value."""
-    x = source if isinstance(source, str) else f"x{source}"
+def name_bins(x: str, edges: Sequence[float]) -> list[str]:
+    """Return the names of all ranges of x, and last that of a missing value."""
     if not edges:
         return [f"{x} known", f"{x} missing"]
     inner = [

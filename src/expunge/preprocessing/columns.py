@@ -8,7 +8,8 @@ code is its place among the sorted categories of the fit, and stays when others 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -34,6 +35,8 @@ ColumnKind: TypeAlias = Literal["number", "category", "ordinal"]
 UNKNOWN = -1
 # What NumPy makes of a missing date, and of a missing difference of dates.
 NOT_A_TIME = -(2.0**63)
+SECONDS_A_DAY = 86_400
+LATEST = 1e8  # days; beyond all years that a calendar needs
 
 
 @stored
@@ -57,6 +60,8 @@ class Column:
         them.
     gaps
         Whether a number may be missing.
+    part
+        What is taken of dates; None takes values as they are.
     """
 
     source: Source
@@ -66,10 +71,16 @@ class Column:
     filled: Any = None
     unknown: float | None = UNKNOWN
     gaps: bool = False
+    part: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What features are named after."""
+        return str(self.source) if self.part is None else f"{self.source} {self.part}"
 
     def read(self, X: Any) -> Vector:
         """Return the column of a table as numbers."""
-        values = take_column(X, self.source)
+        values = take_values(X, self.source, self.part)
         if self.kind == "number":
             return self._require_filled(to_numbers(values, self.source))
         keys, indices = find_categories(values, self.source)
@@ -81,14 +92,8 @@ class Column:
         """Return the column without the categories that have other codes."""
         pairs = zip(self.categories, self.codes, strict=True)
         left = [(key, code) for key, code in pairs if code in codes]
-        return Column(
-            self.source,
-            self.kind,
-            tuple(key for key, _ in left),
-            tuple(code for _, code in left),
-            self.filled,
-            self.unknown,
-        )
+        categories, codes_left = (tuple(one) for one in zip(*left, strict=True))
+        return replace(self, categories=categories, codes=codes_left)
 
     def _code(self, key: Any, code_of: dict[Any, int]) -> float:
         if key is None and self.filled is not None:
@@ -137,13 +142,18 @@ def read_columns(
 
     ``made`` are columns that maps make of those of the table first.
     """
+    require_dense(X)
+    table = extend_table(X, made)
+    return np.column_stack([column.read(table) for column in columns])
+
+
+def require_dense(X: Any) -> None:
+    """Refuse a sparse table."""
     if sparse.issparse(X):
         raise Unsupported(
             "preprocessing takes dense rows; pass X.toarray(), or leave preprocessing "
             "out for a sparse X"
         )
-    table = extend_table(X, made)
-    return np.column_stack([column.read(table) for column in columns])
 
 
 class ExtendedTable(Mapping[Source, NDArray[Any]]):
@@ -213,7 +223,7 @@ def learn_columns(described: Preprocessing, X: Any) -> tuple[Column, ...]:
 
 def _learn_column(group: Group, index: int, *, X: Any) -> Column:
     """Return how a column of a group is read, its categories learned or declared."""
-    source, encode = group.columns[index], group.encode
+    source, encode, part = group.columns[index], group.encode, group.part
     if isinstance(encode, Ordinal):
         declared = encode.categories[index]
         codes = tuple(range(len(declared)))
@@ -222,20 +232,21 @@ def _learn_column(group: Group, index: int, *, X: Any) -> Column:
             source, "ordinal", declared, codes, unknown=encode.unknown, gaps=gaps
         )
     if encode is None or isinstance(encode, Bins):
-        return Column(source, gaps=encode is not None or group.fill is not None)
+        gaps = encode is not None or group.fill is not None
+        return Column(source, gaps=gaps, part=part)
     filled = None
     if group.fill is not None and group.fill.strategy == "constant":
         filled = group.fill.value
     categories = _find_all(group, index, X=X, encode=encode)
     unknown = None if encode.unknown == "error" else float(UNKNOWN)
     codes = tuple(range(len(categories)))
-    return Column(source, "category", categories, codes, filled, unknown)
+    return Column(source, "category", categories, codes, filled, unknown, part=part)
 
 
 def _find_all(group: Group, index: int, *, X: Any, encode: OneHot) -> tuple[Any, ...]:
     """Return the categories of a column, sorted, a missing value last."""
     source, fill = group.columns[index], group.fill
-    keys, _ = find_categories(take_column(X, source), source)
+    keys, _ = find_categories(take_values(X, source, group.part), source)
     categories: set[Any] = set(keys)
     if fill is not None and fill.strategy == "most_frequent":
         categories.add(None)  # counted by itself, since what fills it may change
@@ -350,6 +361,65 @@ def _take_from_array(table: NDArray[Any], source: Source) -> NDArray[Any]:
             "there; pass the table as it was fitted"
         )
     return table[:, source]
+
+
+def take_values(X: Any, source: Source, part: str | None) -> NDArray[Any]:
+    """Return one column of a table, or a part of its dates."""
+    values = take_column(X, source)
+    return values if part is None else take_part(values, source, part=part)
+
+
+def take_part(values: NDArray[Any], source: Source, *, part: str) -> Vector:
+    """Return a part of dates as numbers: NaN where one is missing or beyond all years.
+
+    A day is a number of days since 1970, and the time of day a part of it; months are
+    counted from 1, weekdays from Monday as 0, hours from 0.
+    """
+    if values.dtype == object and not find_missing(values).all():
+        some = next(value for value in values if not _is_missing(value))
+        if not isinstance(some, Real):
+            gone = find_missing(values)
+            values = np.where(gone, np.datetime64("NaT"), values)
+            values = np.array([_to_date(one) for one in values], dtype="M8[us]")
+    if values.dtype.kind == "M":
+        seconds = values.astype("M8[us]").astype(np.int64) / 1e6
+        seconds[np.isnat(values)] = np.nan
+    else:
+        seconds = to_numbers(values, source) * SECONDS_A_DAY
+    if part == "day":
+        return np.asarray(seconds / SECONDS_A_DAY)
+    known = np.abs(seconds) < LATEST * SECONDS_A_DAY
+    whole = np.rint(np.where(known, seconds, 0.0)).astype(np.int64)
+    days = whole // SECONDS_A_DAY
+    if part == "month":
+        found = days.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12 + 1
+    elif part == "weekday":
+        found = (days + 3) % 7  # the first of January 1970 was a Thursday
+    else:
+        found = whole % SECONDS_A_DAY // 3600
+    return np.where(known, found, np.nan)
+
+
+def find_turns(part: str) -> tuple[float, Vector, Vector]:
+    """Return after how many days a part of dates repeats, and when it changes to what.
+
+    Half a second early, as times are rounded to seconds. Day 0 is the first of 1970.
+    """
+    early = 0.5 / SECONDS_A_DAY
+    if part == "month":
+        months = np.arange(4801).astype("M8[M]")  # of 400 years
+        starts = months.astype("M8[D]").astype(np.int64).astype(np.float64)
+        return float(starts[-1]), starts[:-1] - early, np.arange(4800.0) % 12 + 1.0
+    if part == "weekday":
+        return 7.0, np.arange(7.0) - early, (np.arange(7.0) + 3.0) % 7.0
+    return 1.0, np.arange(24.0) / 24.0 - early, np.arange(24.0)
+
+
+def _to_date(value: Any) -> Any:
+    """Return a date of Python, or of a time zone, as NumPy has it, in UTC."""
+    if getattr(value, "tzinfo", None) is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return np.datetime64(value)
 
 
 def to_numbers(values: NDArray[Any], source: Source) -> Vector:

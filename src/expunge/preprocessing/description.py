@@ -15,6 +15,9 @@ Source: TypeAlias = str | int
 """How a column of X is found: by its name, or by its position."""
 
 Strategy: TypeAlias = Literal["mean", "median", "most_frequent", "constant"]
+PartName: TypeAlias = Literal["month", "weekday", "hour"]
+Part: TypeAlias = Literal["day"] | PartName
+DATE_PARTS: tuple[PartName, ...] = ("month", "weekday", "hour")
 Unknown: TypeAlias = Literal["error", "ignore", "infrequent_if_exist", "warn"]
 
 
@@ -168,6 +171,27 @@ class Bins:
     quantum: float | tuple[float, ...] | None = None
 
 
+@stored
+@dataclass(frozen=True, slots=True)
+class DatePart:
+    """One feature for each month, weekday or hour of dates, and one for gaps.
+
+    Dates are NumPy's or Python's, or numbers of days since 1970, in UTC.
+
+    Parameters
+    ----------
+    part
+        "month" (from 1), "weekday" (Monday is 0) or "hour".
+    """
+
+    part: PartName
+
+    def one_hot(self, n_columns: int) -> OneHot:
+        """Return the categories that there can be: declared, so nothing is learnt."""
+        first, last = {"month": (1, 12), "weekday": (0, 6), "hour": (0, 23)}[self.part]
+        return OneHot(((*range(first, last + 1), None),) * n_columns, "ignore")
+
+
 Encode: TypeAlias = OneHot | Ordinal | Bins
 Scale: TypeAlias = Standardise | FitRange | FitSize | FitQuantiles | WeighTerms
 
@@ -185,6 +209,9 @@ class Group:
         The steps, in this order; None leaves one out.
     scale_first
         Whether gaps are filled after scaling.
+    part
+        What is taken of dates, which are numbers of days since 1970 or NumPy's; None
+        takes the columns as they are.
     """
 
     columns: tuple[Source, ...]
@@ -192,6 +219,7 @@ class Group:
     encode: Encode | None = None
     scale: Scale | None = None
     scale_first: bool = False
+    part: Part | None = None
 
 
 def learns_extremes(scale: Scale | None) -> bool:

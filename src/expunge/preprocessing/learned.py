@@ -29,7 +29,7 @@ from ..promise.scope import Scope
 from ..removal import State
 from ..removal.state import lift_state
 from .bins import find_bins
-from .columns import Recipe, extend_table, find_categories, sort_categories, take_column
+from .columns import Recipe, extend_table, find_categories, sort_categories, take_values
 from .description import OneHot
 from .encoder import describe_encoder
 from .features import Features, FittedPreprocessing
@@ -241,7 +241,7 @@ class Learned(Encoding):
             column, name = grown[index], str(index)
             if not isinstance(group.encode, OneHot) or group.encode.categories:
                 continue
-            values = take_column(table, sources[index])
+            values = take_values(table, sources[index], column.part)
             found = set(find_categories(values, column.source)[0])
             if column.filled is not None and None in found:
                 found = (found - {None}) | {column.filled}

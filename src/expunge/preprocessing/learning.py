@@ -167,7 +167,9 @@ def _learn_bins(spot: _Spot, edges: Vector) -> list[Feature]:
     """Return a feature for each range, and one for missing values if there are any."""
     index, statistics = spot.column_index, spot.statistics
     n_observed = len(statistics.ordered[str(index)])
-    named = list(enumerate(name_bins(spot.column.source, edges.tolist())))
+    x = spot.column.label
+    x = f"x{x}" if isinstance(spot.column.source, int) else x  # no number is a name
+    named = list(enumerate(name_bins(x, edges.tolist())))
     first = 0 if n_observed else -1
     last = None if n_observed < statistics.n_rows else -1
     return [
@@ -187,7 +189,7 @@ def _has_same_bins(spot: _Spot, before: Features) -> bool:
 def _learn_number(spot: _Spot) -> list[Feature]:
     """Return the feature of a number; none if nothing of it is observed."""
     group, index, column, statistics = spot
-    name, fill, scale = str(column.source), group.fill, group.scale
+    name, fill, scale = column.label, group.fill, group.scale
     if fill is None and scale is None:
         return [Feature(name, index, None, 0.0, 1.0, 0.0, nan)]
     if isinstance(scale, WeighTerms):
@@ -401,7 +403,7 @@ def _learn_indicator(spot: _Spot) -> list[Feature]:
     hits = sums.total - sums.powers[0][statistics.sum_index(index)]
     scale = None if group.scale_first else group.scale
     size, offset = _learn_flag_scale(scale, hits, total=sums.total)
-    name = f"missingindicator_{column.source}"
+    name = f"missingindicator_{column.label}"
     return [Feature(name, index, GAP, 0.0, size, offset, nan)]
 
 
@@ -412,7 +414,7 @@ def _learn_flags(spot: _Spot) -> list[Feature]:
         real = [code for code in codes if code != UNKNOWN]
         hits = statistics.weight_of(index, real)
         size, offset = _learn_flag_scale(group.scale, hits, total=total)
-        name = f"{column.source}_{'nan' if key is None else key}"
+        name = f"{column.label}_{'nan' if key is None else key}"
         features.append(Feature(name, index, codes, 0.0, size, offset, nan))
     return features
 

@@ -34,10 +34,19 @@ from sklearn.preprocessing import (
 from sklearn.utils._indexing import _get_column_indices
 
 from ..exceptions import InvalidInput, Unsupported
+from .automatic import guess_preprocessing
 from .bins import guess_quantum
-from .columns import as_frame, extend_table, take_column, take_rows, to_numbers
+from .columns import (
+    as_frame,
+    extend_table,
+    require_dense,
+    take_column,
+    take_rows,
+    to_numbers,
+)
 from .description import (
     Bins,
+    DatePart,
     FillGaps,
     FitQuantiles,
     FitRange,
@@ -63,7 +72,7 @@ from .encoder import (
 )
 from .sklearn_maps import SKIPPED, read_map
 
-Described = FillGaps | Scale | OneHot | Ordinal | Bins
+Described = FillGaps | Scale | OneHot | Ordinal | Bins | DatePart
 MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
 WORKING = (
     "StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, TfidfTransformer, "
@@ -72,15 +81,18 @@ WORKING = (
 )
 
 
-def describe(preprocessing: Any, X: Any) -> Preprocessing:
+def describe(preprocessing: Any, X: Any, *, rows_kept: bool = True) -> Preprocessing:
     """Return what a transformer does with the columns of X.
 
     Parameters
     ----------
     preprocessing
-        A transformer, which is not fitted here, or a description, which is returned.
+        A transformer, which is not fitted here, "auto", or a description, which is
+        returned.
     X
-        The table, for its columns.
+        The table, for its columns, and for its rows where something is guessed.
+    rows_kept
+        Whether the model keeps its rows.
     """
     if isinstance(preprocessing, Preprocessing):
         return preprocessing
@@ -88,6 +100,9 @@ def describe(preprocessing: Any, X: Any) -> Preprocessing:
     if not hasattr(X, "shape"):
         X = np.asarray(X, dtype=object)
     names = _column_names(X)
+    if isinstance(preprocessing, str) and preprocessing == "auto":
+        require_dense(X)
+        return guess_preprocessing(X, names, rows_kept=rows_kept)
     groups = [
         group
         for group in _describe_groups(preprocessing, X, columns=tuple(names), maps=maps)
@@ -248,6 +263,11 @@ def _add_step(group: Group, step: Described, *, given: Any) -> Group:
             "Bins with another step for the same columns; give it the columns as "
             "they are, and list them once more to scale them too"
         )
+    if isinstance(step, DatePart):
+        if group != Group(group.columns):
+            raise _wrong_order(name)
+        one_hot = step.one_hot(len(group.columns))
+        return replace(group, encode=one_hot, part=step.part)
     if isinstance(step, OneHot | Ordinal):
         first = group.encode is None and group.scale is None
         if not first or (group.fill is not None and isinstance(step, Ordinal)):
@@ -414,6 +434,15 @@ def _read_bins(step: Bins, n_columns: int) -> Bins:
     return Bins(step.n_bins, tuple(map(float, quanta)))
 
 
+def _read_date_part(step: DatePart, n_columns: int) -> DatePart:
+    del n_columns
+    if step.part not in ("month", "weekday", "hour"):
+        raise InvalidInput(
+            f"DatePart({step.part!r}); give 'month', 'weekday' or 'hour'"
+        )
+    return step
+
+
 def _read_categories(step: Any, n_columns: int) -> tuple[tuple[Any, ...], ...] | None:
     """Return the declared categories of each column; None if they are learned."""
     if isinstance(step.categories, str):
@@ -445,5 +474,6 @@ READERS: Mapping[type, Callable[[Any, int], Described]] = MappingProxyType(
         OneHotEncoder: _read_one_hot,
         OrdinalEncoder: _read_ordinal,
         Bins: _read_bins,
+        DatePart: _read_date_part,
     }
 )

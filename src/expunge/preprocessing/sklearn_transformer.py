@@ -33,7 +33,7 @@ from sklearn.preprocessing import (
 
 from ..core.arrays import Index
 from ..exceptions import MissingExtra, Unsupported
-from .columns import read_columns
+from .columns import find_turns, read_columns
 from .description import (
     Bins,
     FitQuantiles,
@@ -66,6 +66,11 @@ def make_transformer(
     named
         Whether columns have names, so that a data frame is expected.
     """
+    if any(column.part == "day" for column in fitted.columns):
+        raise Unsupported(
+            "dates that become days have no counterpart in scikit-learn; give the "
+            "column as days since 1970, or ship the model as .safetensors"
+        )
     if not fitted.described.made:
         return _make_table(fitted, names, named=named)
     before, names = _make_columns(fitted, names, named=named)
@@ -185,7 +190,9 @@ class _Part:
         if group.fill is not None and group.scale_first:
             steps.append(("fill", self._make_imputer()))
         columns = [self.fitted.columns[index] for index in self.indices]
-        if any(None in c.categories or c.filled is not None for c in columns):
+        if group.part is not None:
+            steps = [*_take_part(group.part), *steps]
+        elif any(None in c.categories or c.filled is not None for c in columns):
             steps.insert(0, ("missing", _unify_missing()))
         elif any(not isinstance(key, str) for c in columns for key in c.categories):
             steps.insert(0, ("objects", _make_objects()))
@@ -335,6 +342,35 @@ def _make_numbers() -> FunctionTransformer:
     return FunctionTransformer(
         np.asarray, kw_args={"dtype": float}, feature_names_out="one-to-one"
     )
+
+
+def _take_part(part: str) -> list[tuple[str, Any]]:
+    """Return steps that take a part of dates, which are numbers of days.
+
+    NumPy's interpolation knows periods: between steps that are this steep there is no
+    number that a time rounded to seconds could be.
+    """
+    period, starts, values = find_turns(part)
+    ends = np.append(starts[1:], period + starts[0]) - 1e-9
+    stairs = {
+        "xp": np.column_stack([starts, ends]).ravel(),
+        "fp": np.repeat(values, 2),
+        "period": period,
+    }
+    made: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+        ("refuse_dates", np.positive, {}),  # which NumPy would take for nanoseconds
+        ("numbers", np.asarray, {"dtype": float}),
+        ("part", np.interp, stairs),
+    )
+    return [
+        (
+            name,
+            FunctionTransformer(
+                function, kw_args=options, feature_names_out="one-to-one"
+            ),
+        )
+        for name, function, options in made
+    ]
 
 
 def _make_objects() -> FunctionTransformer:

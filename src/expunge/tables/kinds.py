@@ -9,10 +9,14 @@ that is half numbers and half words is refused, as one of the two is a mistake.
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..core.arrays import Index
+from ..preprocessing.bins import guess_quantum
+from ..preprocessing.columns import take_part
+from ..preprocessing.description import DATE_PARTS, Bins
 from .columns import NUMBER, Content, TableColumn
 from .files import INDEX
 from .schema import LEFT_OUT, ColumnSchema, make_column
@@ -78,7 +82,9 @@ class Survey:
         return self.n_distinct >= max(LEAST_IDS, 0.9 * self.n_values)
 
 
-def infer_column(column: TableColumn, people: Index | None) -> ColumnSchema:
+def infer_column(
+    column: TableColumn, people: Index | None, *, bins: bool = True
+) -> ColumnSchema:
     """Return what a column is, from all of its values.
 
     Parameters
@@ -87,6 +93,8 @@ def infer_column(column: TableColumn, people: Index | None) -> ColumnSchema:
         The column, cleaned and parsed.
     people
         A code for whose row each one is; None if the rows belong to nobody.
+    bins
+        Whether numbers are binned beside being scaled, which takes rows that are kept.
     """
     if INDEX.fullmatch(column.name):
         return _leave_out(column, "an index, or a column without a name")
@@ -103,8 +111,23 @@ def infer_column(column: TableColumn, people: Index | None) -> ColumnSchema:
         reason = _explain_integers(column, survey)
         if reason is not None:
             return _leave_out(column, reason)
-    kinds = {Content.dates: "date", Content.booleans: "boolean"}
-    return make_column(column.name, kinds.get(column.content, "number"))
+    if column.content is Content.booleans:
+        return make_column(column.name, "boolean")
+    settings: dict[str, Any] = {}
+    numbers = column.to_floats(MEND)
+    numbers = numbers[~np.isnan(numbers)]
+    if bins and survey.n_distinct > 2:
+        quantum = guess_quantum(numbers, Bins().n_bins)
+        settings |= {"bins": Bins().n_bins, "quantum": quantum}
+    if column.content is not Content.dates:
+        return make_column(column.name, "number", **settings)
+    parts = [
+        part
+        for part in DATE_PARTS
+        if len(np.unique(take_part(numbers, column.name, part=part))) > 1
+    ]
+    settings |= {"parts": tuple(parts)} if parts else {}
+    return make_column(column.name, "date", **settings)
 
 
 def infer_category(column: TableColumn) -> ColumnSchema:

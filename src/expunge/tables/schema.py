@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..exceptions import InvalidInput
+from ..preprocessing.description import DATE_PARTS, Bins, DatePart
 from .columns import MISSING_CATEGORY
 from .files import format_names, shorten
 
@@ -44,6 +45,13 @@ class ColumnSchema:
         Whether a column of 0 and 1 says which numbers were missing.
     scale
         "standard", "robust" (median and quartiles), "minmax", "maxabs" or "none".
+    bins
+        Into how many parts quantiles divide a number into bins, each a feature beside
+        the number itself; None makes none.
+    quantum
+        What ends of bins are rounded to.
+    parts
+        What of a date is a category beside the number: "month", "weekday", "hour".
     range
         Lowest and highest number that may occur, declared; others are refused. With
         "minmax" they are also the scale, which then needs no unlearning.
@@ -62,6 +70,9 @@ class ColumnSchema:
     impute: str | float | None = None
     indicator: bool = False
     scale: str | None = None
+    bins: int | None = None
+    quantum: float | None = None
+    parts: tuple[str, ...] | None = None
     range: tuple[float, float] | None = None
     encode: str | None = None
     categories: tuple[str, ...] | None = None
@@ -95,6 +106,9 @@ class ColumnSchema:
                 "none": "",
             }
             parts.append(scales.get(str(self.scale), f"scaled by {self.scale}"))
+            if self.bins is not None:
+                parts.append(f"in {self.bins} bins rounded to {self.quantum:g}")
+            parts += [f"its {part}" for part in self.parts or ()]
             if self.range is not None:
                 parts.append(f"from {self.range[0]:g} to {self.range[1]:g}")
             return ", ".join(filter(None, parts))
@@ -108,8 +122,8 @@ class ColumnSchema:
 # The fields that a column of each kind may have, beside its name and kind.
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "number": ("impute", "indicator", "scale", "range"),
-        "date": ("impute", "indicator", "scale"),
+        "number": ("impute", "indicator", "scale", "bins", "quantum", "range"),
+        "date": ("impute", "indicator", "scale", "bins", "quantum", "parts"),
         "boolean": ("impute", "indicator", "scale"),
         "category": ("encode", "categories", "rare_below"),
         LEFT_OUT: ("why",),
@@ -206,6 +220,7 @@ def build_transformer(schema: Schema) -> Any:
 
     Columns that are treated alike share a transformer: numbers are filled in and
     scaled, categories encoded. Unknown categories become zeros, or the rare category.
+    Bins of numbers and parts of dates come after, by descriptions of our own.
     """
     from sklearn.compose import ColumnTransformer
 
@@ -214,13 +229,24 @@ def build_transformer(schema: Schema) -> Any:
         settings = {**asdict(feature), "name": None}
         # What is declared differs from column to column; the treatment does not.
         declared = settings.pop("categories") is not None
-        settings.pop("range")
+        for name in ("range", "bins", "quantum", "parts"):
+            settings.pop(name)
         groups.setdefault(f"{settings} {declared}", []).append(feature)
     parts: list[tuple[str, Any, list[str]]] = []
     for alike in groups.values():
         build = _build_numbers if alike[0].is_number else _build_categories
         label = f"{alike[0].kind}-{len(parts) + 1}"
         parts.append((label, build(alike), [one.name for one in alike]))
+    binned = [one for one in schema.used if one.bins is not None]
+    for n_bins in sorted({one.bins for one in binned if one.bins is not None}):
+        own = [one for one in binned if one.bins == n_bins]
+        quanta = tuple(one.quantum for one in own if one.quantum is not None)
+        step = Bins(n_bins, quanta)
+        parts.append((f"bins-{len(parts) + 1}", step, [one.name for one in own]))
+    for part in DATE_PARTS:
+        named = [one.name for one in schema.used if part in (one.parts or ())]
+        if named:
+            parts.append((f"{part}-{len(parts) + 1}", DatePart(part), named))
     return ColumnTransformer(parts, verbose_feature_names_out=False)
 
 
@@ -334,6 +360,10 @@ def _parse_column(data: Any) -> ColumnSchema:
     given = {key: data[key] for key in settings}
     if "categories" in given:
         given["categories"] = _parse_list(given["categories"], str, where=where)
+    if "parts" in given:
+        given["parts"] = _parse_list(given["parts"], str, where=where)
+        for part in given["parts"]:
+            _require_choice(part, DATE_PARTS, where=f'"parts" of {where}')
     if "range" in given:
         given["range"] = _parse_range(given["range"], where)
     feature = make_column(data["name"], kind, **given)
@@ -349,6 +379,7 @@ def _require_settings(feature: ColumnSchema, where: str) -> None:
         if not _is_number(impute):
             words = f'"impute" of {where}, unless it is a number,'
             _require_choice(impute, IMPUTE, where=words)
+        _require_bins(feature, where)
         if not isinstance(feature.indicator, bool):
             raise InvalidInput(f'"indicator" of {where} must be true or false')
     elif feature.is_used:
@@ -364,6 +395,17 @@ def _require_settings(feature: ColumnSchema, where: str) -> None:
             raise InvalidInput(
                 f'{where} has declared categories; give "rare_below": null'
             )
+
+
+def _require_bins(feature: ColumnSchema, where: str) -> None:
+    """Raise if bins of a number have no meaning."""
+    bins, quantum = feature.bins, feature.quantum
+    if bins is not None and (type(bins) is not int or bins < 2):
+        raise InvalidInput(f'"bins" of {where} must be 2 or more, or null')
+    if (bins is None) != (quantum is None):
+        raise InvalidInput(f'{where}: give "bins" and "quantum" together, or null')
+    if quantum is not None and not (_is_number(quantum) and quantum > 0):
+        raise InvalidInput(f'"quantum" of {where} must be a positive number, or null')
 
 
 def _parse_list(value: Any, kinds: Any, *, where: str) -> Any:

@@ -45,6 +45,8 @@ class Roles:
         Columns to take as words, whatever they look like.
     task
         "classification" or "regression"; None lets the target decide.
+    bins
+        Whether numbers may be binned: not for a model that keeps no rows.
     more
         Whether these are more rows for a model that is fitted: they may then be of one
         class or of one person.
@@ -56,6 +58,7 @@ class Roles:
     drop: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
     task: str | None = None
+    bins: bool = True
     more: bool = False
 
     @property
@@ -353,7 +356,7 @@ def _infer_schema(
         elif name in roles.category:
             found.append(infer_category(columns[name]))
         elif name in columns:
-            found.append(infer_column(columns[name], people))
+            found.append(infer_column(columns[name], people, bins=roles.bins))
         elif name not in roles.named:
             found.append(make_column(name, LEFT_OUT, why="columns without a name"))
     schema = Schema(roles.target, roles.task or guess_task(y), tuple(found))
