@@ -169,12 +169,16 @@ def without_look(model: Any, X: Any, y: Any, people: Any) -> list[float]:
     return seconds
 
 
-def pipelines(X: Any, y: Any, *, enough: float) -> dict[str, Any]:
+def pipelines(
+    X: Any, y: Any, *, enough: float, C: float = C, transformer: Any = None
+) -> dict[str, Any]:
     """Return scikit-learn's pipelines, each solving to a gradient of ``enough``.
 
-    Of the sum of the losses and the penalty, as ours minimises it.
+    Of the sum of the losses and the penalty, as ours minimises it. ``transformer`` is
+    what comes before the solver; by default ``steps``.
     """
-    encoded = steps().fit_transform(X)
+    first = steps() if transformer is None else transformer
+    encoded = clone(first).fit_transform(X)
     signs = np.where(np.asarray(y) == 1, 1.0, -1.0)
     found = {}
     for solver in SOLVERS:
@@ -187,7 +191,7 @@ def pipelines(X: Any, y: Any, *, enough: float) -> dict[str, Any]:
             slope = -signs * expit(-signs * (encoded @ w + b))
             gradient = np.append(encoded.T @ slope + w / C, slope.sum())
             if np.linalg.norm(gradient) <= enough:
-                found[solver] = make_pipeline(steps(), clone(head))
+                found[solver] = make_pipeline(clone(first), clone(head))
                 break
     return found
 

@@ -21,7 +21,13 @@ from sklearn.preprocessing import StandardScaler
 from expunge import Bins, Budget, LogisticRegression, load, ship
 from expunge.exceptions import InvalidInput, Unsupported
 from expunge.linear_model.base import private_model, public_model
-from expunge.preprocessing.bins import find_bins, find_edges, guess_quantum, name_bins
+from expunge.preprocessing.bins import (
+    MANY,
+    find_bins,
+    find_edges,
+    guess_quantum,
+    name_bins,
+)
 from expunge.preprocessing.columns import Recipe, learn_columns, read_columns
 from expunge.preprocessing.learning import learn, learn_again, learn_features
 from expunge.preprocessing.sklearn_steps import describe
@@ -79,6 +85,15 @@ def test_edges_follow_the_rule(values: Any, n_bins: int, quantum: float) -> None
     if values:  # no range is empty
         assert set(places[:-1].tolist()) == set(range(len(found) + 1))
         assert len(set(name_bins("x", found.tolist()))) == len(found) + 2
+
+
+@given(st.lists(VALUES, max_size=70), st.integers(0, 10**6))
+def test_many_values_are_found_as_few_are(edges: Any, seed: int) -> None:
+    ends = np.unique(edges) if edges else np.empty(0)
+    values = np.array([*edges, np.nan, np.inf, -np.inf, 0.5])
+    x = np.random.default_rng(seed).choice(values, MANY)
+    alone = [find_bins(ends, x[i : i + 1])[0] for i in range(len(x))]
+    assert find_bins(ends, x).tolist() == alone
 
 
 @given(st.lists(VALUES, max_size=40), st.integers(2, 40))

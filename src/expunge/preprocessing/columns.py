@@ -92,8 +92,11 @@ class Column:
         """Return the column without the categories that have other codes."""
         pairs = zip(self.categories, self.codes, strict=True)
         left = [(key, code) for key, code in pairs if code in codes]
-        categories, codes_left = (tuple(one) for one in zip(*left, strict=True))
-        return replace(self, categories=categories, codes=codes_left)
+        return replace(
+            self,
+            categories=tuple(key for key, _ in left),
+            codes=tuple(code for _, code in left),
+        )
 
     def _code(self, key: Any, code_of: dict[Any, int]) -> float:
         if key is None and self.filled is not None:

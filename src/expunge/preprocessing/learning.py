@@ -113,8 +113,13 @@ def learn_again(
     keys = before.layout.keys
     for group, spots in _spots_by_group(recipe, statistics):
         if isinstance(group.encode, OneHot):
-            if not _is_settled(group):
-                return learn_features(recipe, statistics)
+            for spot in () if _is_settled(group) else spots:
+                flags = _learn_flags(spot)
+                at = np.flatnonzero(before.layout.columns == spot.column_index)
+                then = [(before.layout.names[j], before.layout.codes[j]) for j in at]
+                if [(one.name, one.codes) for one in flags] != then:
+                    return learn_features(recipe, statistics)
+                changed += flags if group.scale is not None else []
             continue
         if isinstance(group.encode, Bins):
             if not all(_has_same_bins(spot, before) for spot in spots):
@@ -180,10 +185,13 @@ def _learn_bins(spot: _Spot, edges: Vector) -> list[Feature]:
 
 def _has_same_bins(spot: _Spot, before: Features) -> bool:
     """Whether a column has the ranges that it had."""
-    layout, edges = before.layout, _learn_edges(spot)
-    now = {(one.column, one.codes) for one in _learn_bins(spot, edges)}
-    then = {key for key in layout.bins if key[0] == spot.column_index}
-    return now == then and np.array_equal(edges, layout.edges[str(spot.column_index)])
+    layout, index, n_rows = before.layout, spot.column_index, spot.statistics.n_rows
+    edges, n_observed = _learn_edges(spot), len(spot.statistics.ordered[str(index)])
+    return (
+        np.array_equal(edges, layout.edges[str(index)])
+        and ((index, (0,)) in layout.keys) == (n_observed > 0)
+        and ((index, (len(edges) + 1,)) in layout.keys) == (n_observed < n_rows)
+    )
 
 
 def _learn_number(spot: _Spot) -> list[Feature]:
