@@ -56,7 +56,9 @@ from ..linear_model.base import (
 )
 from ..linear_model.estimators import compute_predictor, noise_lengths
 from ..linear_model.parameters import LoudNoiseWarning
+from ..linear_model.yardstick import boosted_score
 from ..preprocessing.columns import take_rows
+from ..preprocessing.sklearn_steps import describe
 from ..private_model.composition import FIXED
 from ..private_model.labels import Labels
 from ..private_model.model import PrivateModel
@@ -291,6 +293,9 @@ class Trials:
         changes: dict[str, Any] = {"budget": budget, "random_state": SEED}
         if not self.keeps_rows:  # they are kept here, and answers do not know it
             changes["keep_data"] = True
+            if parameters["preprocessing"] == "auto":  # without what takes the rows
+                guessed = describe("auto", self.X, rows_kept=False)
+                changes["preprocessing"] = guessed
             if parameters["mechanism"] == "auto":
                 changes["mechanism"] = "newton"
         return type(self.estimator)(**parameters | changes)
@@ -330,11 +335,33 @@ class Trials:
             raise failures[n - 1]
         return found[first], first
 
+    @property
+    def n_folds(self) -> int:
+        """How many parts of the rows are held out, one after another."""
+        return min(FOLDS, ceil(FOLDS * ENOUGH_ROWS / len(self.y)))
+
+    def boost(self) -> float | None:
+        """Return the score of gradient boosting on what is held out, if it takes it."""
+        scores, n_scored = list[float](), list[int]()
+        for fold in range(self.n_folds):
+            out = np.isin(self.owners, self.orders[0][fold::FOLDS])
+            found = boosted_score(
+                self.X,
+                self.y,
+                train=np.flatnonzero(~out),
+                test=np.flatnonzero(out),
+                classify=self.metric == "accuracy",
+            )
+            if found is None:
+                return None
+            scores.append(found)
+            n_scored.append(int(out.sum()))
+        return float(np.average(scores, weights=n_scored))
+
     def score(self, sigmas: Sequence[float]) -> tuple[Scored, ...]:
         """Return score and changes under noise of each size."""
-        n_folds = min(FOLDS, ceil(FOLDS * ENOUGH_ROWS / len(self.y)))
         totals, n_scored = np.zeros((len(sigmas), 2)), 0
-        for fold in range(n_folds):
+        for fold in range(self.n_folds):
             out = np.isin(self.owners, self.orders[0][fold::FOLDS])
             leaving = np.delete(self.orders[0], np.s_[fold::FOLDS])[:SCORED_REQUESTS]
             model = self.fit(None, np.flatnonzero(~out))
@@ -399,8 +426,11 @@ class Trials:
             other = replace_label(row, eta, labels=model.labels, deviation=deviation)
             with suppress(ExpungeError):
                 after = model.forget(row, gone=gone if wide else None)
-                step = after.answer.draft.theta - theta
+                step = after.answer.draft.theta  # of other features, if one is gone
+                if wide and step.size != theta.size:
+                    continue
                 if wide:
+                    step = step - theta
                     eta = eta[:, 0] if loss.outputs == 1 else eta
                     codes = [row.y, other.y]
                     if model.labels is not None:
@@ -410,7 +440,7 @@ class Trials:
                         norm(own.ravel()), LEAST_SLOPE
                     )
                 else:
-                    step -= model.forget(other).answer.draft.theta - theta
+                    step = step - model.forget(other).answer.draft.theta
                 if units is not None:
                     step = units.scale(step, intercept=False)
                 steps.append(norm(step))
