@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The yardstick: gradient boosting on the same held-out rows, for the operator alone."""
+"""The yardstick: gradient boosting on the same held-out rows, for operators alone."""
 
 from typing import Any
 
