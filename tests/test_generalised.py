@@ -415,3 +415,17 @@ def test_what_noise_does_is_said_of_means() -> None:
     assert "a prediction on 50 of them differs by about" in model._describe_noise(
         X[:50], 0.01
     )
+
+
+def test_calibration_and_lift_are_drawn(tmp_path: Path) -> None:
+    X, y, v = problem("poisson", n=2000)
+    model = PoissonRegressor(alpha=1e-3).fit(X, y, exposure=v)
+    figure = model.plot_means(X, y, exposure=v, groups=5, path=tmp_path / "means.png")
+    calibration, lift = figure.axes
+    lines = (calibration.lines[1].get_data(), lift.lines[1].get_data())
+    (predicted, seen), (share, gathered) = np.array(lines[0]), np.array(lines[1])
+    assert len(predicted) == 5 and np.abs(predicted / seen - 1.0).max() < 0.15
+    assert share[-1] == gathered[-1] == 1.0 and (gathered <= share + 0.02).all()
+    assert (tmp_path / "means.png").exists()
+    with pytest.raises(Unsupported, match="quantile; plot_means is for means"):
+        fresh("quantile").plot_means(X, y)

@@ -30,6 +30,7 @@ from .linear_model import GammaRegressor as GammaRegressor
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
 from .linear_model import NegativeBinomialRegressor as NegativeBinomialRegressor
+from .linear_model import PiecewiseExponential as PiecewiseExponential
 from .linear_model import PoissonRegressor as PoissonRegressor
 from .linear_model import QuantileRegressor as QuantileRegressor
 from .linear_model import SoftmaxRegression as SoftmaxRegression

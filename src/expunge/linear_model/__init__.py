@@ -15,6 +15,7 @@ from .generalised import (
     TweedieRegressor,
 )
 from .parameters import LoudNoiseWarning, NoPromiseWarning
+from .survival import PiecewiseExponential
 from .tuned import Curve, TunedClassifier, TunedRegressor
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "LoudNoiseWarning",
     "NegativeBinomialRegressor",
     "NoPromiseWarning",
+    "PiecewiseExponential",
     "PoissonRegressor",
     "QuantileRegressor",
     "SoftmaxRegression",

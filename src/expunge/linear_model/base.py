@@ -17,8 +17,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
-from functools import partial
-from inspect import isabstract
+from functools import partial, wraps
+from inspect import Parameter as Argument
+from inspect import isabstract, signature
 from math import sqrt
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -637,6 +638,29 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def init_with(**own: Any) -> Callable[..., None]:
+    """Return the constructor of all estimators, with these parameters before."""
+    shared: Any = Forgetful.__init__
+    known = signature(shared)
+    keyword = Argument.POSITIONAL_OR_KEYWORD
+    first, *others = known.parameters.values()
+    added = [Argument(name, keyword, default=own[name]) for name in own]
+
+    @wraps(shared)
+    def init(self: Any, *args: Any, **given: Any) -> None:
+        bound = init.__signature__.bind(self, *args, **given)  # type: ignore[attr-defined]
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        for name in own:
+            setattr(self, name, values.pop(name))
+        shared(**values)
+
+    init.__signature__ = known.replace(  # type: ignore[attr-defined]
+        parameters=[first, *added, *others]
+    )
+    return name_unknown(init)
 
 
 def require_known(estimator: object) -> None:

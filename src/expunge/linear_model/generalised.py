@@ -10,12 +10,11 @@ become responses, weights and labels where rows are read (``read_responses``): a
 addition and a removal by content agree because they read rows alike.
 """
 
-import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
-from typing import Any, ClassVar, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,37 +36,18 @@ from ..core.losses import (
     require_factors,
 )
 from ..core.objective import check_weights
+from ..display.plots import BLUE, make_figure, show_shares
 from ..exceptions import ExpungeError, InvalidInput, Unsupported
 from ..long.table import LongTable
 from ..private_model.labels import Labels
-from .base import Forgetful, private_model, snapshot_of
+from .base import init_with, private_model, snapshot_of
 from .estimators import Regression
 from .fitting import make_plain
-from .parameters import name_unknown, require_parameters
+from .parameters import require_parameters
 from .rows import read_beside, read_responses
 
-
-def _init_with(**own: Any) -> Callable[..., None]:
-    """Return the constructor of all estimators, with these parameters before."""
-    shared: Any = Forgetful.__init__
-    signature = inspect.signature(shared)
-    keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    first, *others = signature.parameters.values()
-    added = [inspect.Parameter(name, keyword, default=own[name]) for name in own]
-
-    @wraps(shared)
-    def init(self: Any, *args: Any, **given: Any) -> None:
-        bound = init.__signature__.bind(self, *args, **given)  # type: ignore[attr-defined]
-        bound.apply_defaults()
-        values = dict(bound.arguments)
-        for name in own:
-            setattr(self, name, values.pop(name))
-        shared(**values)
-
-    init.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[first, *added, *others]
-    )
-    return name_unknown(init)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class GeneralisedRegression(Regression):
@@ -279,6 +259,70 @@ class GeneralisedRegression(Regression):
         )
         return 1.0 - own / least if least else float(own == 0.0)
 
+    def plot_means(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        groups: int = 10,
+        path: str | Path | None = None,
+    ) -> "Figure":
+        """Return calibration and lift as a figure; save it at ``path``.
+
+        Rows in the order of their predictions, in groups of equal weight: the mean
+        that was predicted beside the one that was seen. And the share of all responses
+        that the rows with the smallest predictions have, which a model without lift
+        has in proportion. Needs matplotlib: install the extra ``plots``.
+
+        Parameters
+        ----------
+        X, y, sample_weight, exposure, offset
+            Rows as ``fit`` takes them, best of people who were not in the fit.
+        groups
+            How many groups.
+        path
+            Where to save the figure.
+        """
+        weight = check_weights(sample_weight, len(np.asarray(y)))
+        seen = np.asarray(_one_response(y), dtype=np.float64).ravel()
+        rate, size = self.predict(X), np.ones(len(seen))
+        if exposure is not None or offset is not None:
+            mean = self.predict(X, exposure, offset)
+            size = mean / rate
+        order = np.argsort(rate, kind="stable")
+        share = np.cumsum((weight * size)[order])
+        share /= share[-1]
+        group = np.minimum((share * groups).astype(int), groups - 1)
+        total = [
+            np.bincount(group, (weight * part)[order], minlength=groups)
+            for part in (size, size * rate, seen)
+        ]
+        total = [part[total[0] > 0.0] for part in total]
+        figure = make_figure(10.0, 4.4)
+        calibration, lift = figure.subplots(1, 2)
+        predicted, found = total[1] / total[0], total[2] / total[0]
+        ends = [min(predicted.min(), found.min()), max(predicted.max(), found.max())]
+        calibration.plot(ends, ends, color="black", ls="--", lw=1.0)
+        calibration.plot(predicted, found, color=BLUE, marker="o")
+        calibration.set(xlabel="predicted mean", ylabel="mean that was seen")
+        calibration.set(title=f"Calibration, {len(found)} groups of equal weight")
+        gathered = np.cumsum((weight * seen)[order])
+        gathered /= gathered[-1] or 1.0
+        lift.plot([0.0, 1.0], [0.0, 1.0], color="black", ls="--", lw=1.0)
+        lift.plot(np.append(0.0, share), np.append(0.0, gathered), color=BLUE)
+        lift.set(xlabel="rows, smallest predictions first", ylabel="of all responses")
+        lift.set(title="Lift: the further below, the more")
+        for axis in (lift.xaxis, lift.yaxis):
+            show_shares(axis)
+        for axes in (calibration, lift):
+            axes.grid(alpha=0.25)
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
     def _deviances(
         self,
         X: Any,
@@ -450,7 +494,7 @@ class TweedieRegressor(_DevianceRegressor):
     for others the loss is not convex. Leave out ``loss``.
     """
 
-    __init__ = _init_with(power=0.0, link="auto")
+    __init__ = init_with(power=0.0, link="auto")
 
     def loss_of(self, parameters: Mapping[str, Any]) -> Loss:
         """Return the loss that parameters name."""
@@ -485,7 +529,7 @@ class NegativeBinomialRegressor(GeneralisedRegression):
     Rows have offsets and no exposures. Leave out ``loss``.
     """
 
-    __init__ = _init_with(dispersion=1.0)
+    __init__ = init_with(dispersion=1.0)
 
     def loss_of(self, parameters: Mapping[str, Any]) -> Loss:
         """Return the loss that parameters name."""
@@ -512,11 +556,15 @@ class QuantileRegressor(GeneralisedRegression):
     does not smooth. Leave out ``loss``.
     """
 
-    __init__ = _init_with(quantile=0.5, width=1.0)
+    __init__ = init_with(quantile=0.5, width=1.0)
 
     def loss_of(self, parameters: Mapping[str, Any]) -> Loss:
         """Return the loss that parameters name."""
         return Pinball(float(parameters["quantile"]), float(parameters["width"]))
+
+    def plot_means(self, X: Any, y: ArrayLike, **given: Any) -> NoReturn:
+        """Refuse to draw: a quantile is no mean."""
+        raise Unsupported("what is predicted is a quantile; plot_means is for means")
 
     def _quantile(self) -> float:
         return float(snapshot_of(self).public.parameters["quantile"])

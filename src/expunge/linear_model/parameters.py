@@ -265,6 +265,12 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             lambda value: isinstance(value, str),
             "'log' predicts e^(x.coef + intercept), as 'auto' does for powers above 0.",
         ),
+        "breaks": Parameter(
+            "a list of times",
+            _is_list,
+            "When the hazard may change: positive times in ascending order. Fix them "
+            "without looking at the data.",
+        ),
         "dispersion": Parameter(
             NUMBER,
             _is_number,
