@@ -40,12 +40,16 @@ from expunge import (
     ship,
 )
 from expunge.exceptions import CannotRemove, InvalidInput, UnknownRows, Unsupported
+from expunge.files.onnx_maps import OPERATORS
 from expunge.linear_model.base import private_model, public_model
 from expunge.preprocessing import encoder, sklearn_maps
 from expunge.preprocessing.columns import ExtendedTable
 from expunge.preprocessing.encoder import encode_rows, find_bits
 from expunge.preprocessing.sklearn_maps import MOST_FEATURES, read_map
 from expunge.registry import Registry
+from tests.test_shipping_tables import run, runtime
+
+__all__ = ["runtime"]  # a fixture
 
 KNOTS = np.array([[-2.0, -1.0, 0.0], [-0.5, 0.0, 1.0], [2.0, 1.0, 4.0]])
 STEPS: list[Any] = [
@@ -604,3 +608,89 @@ def test_a_model_without_its_rows_needs_the_same_rounding(tmp_path: Path) -> Non
     loaded.forget(X=X[:1], y=y[:1])
     with pytest.raises((CannotRemove, UnknownRows)):
         loaded.forget(X=X[:1], y=y[:1])
+
+
+SHIPPED = [
+    step
+    for step in STEPS
+    if not isinstance(step, SplineTransformer)
+    and (step.get_params().get("kw_args") or {}).get("decimals", 0) == 0
+]
+LISTED = [getattr(np, name, None) or getattr(special, name) for name in OPERATORS]
+LISTED += [getattr(np, name) for name in ("expm1", "log10", "log1p", "log2", "square")]
+
+
+class TestGraphs:
+    """ONNX has them, where it has operators."""
+
+    @pytest.mark.parametrize("where", ["alone", "before", "after"])
+    @pytest.mark.parametrize(
+        "step", [*SHIPPED, *map(FunctionTransformer, LISTED)], ids=str
+    )
+    def test_predicts_as_the_model(
+        self, step: Any, where: str, runtime: str, tmp_path: Path
+    ) -> None:
+        X = rows(90)
+        if isinstance(step, FunctionTransformer) and where != "after":
+            X = np.abs(X) + 0.1
+        y = labels(X)
+        learnt = MinMaxScaler((0.1, 1.0))
+        steps = {
+            "alone": step,
+            "before": make_pipeline(step, learnt),
+            "after": make_pipeline(learnt, step),
+        }
+        model = LogisticRegression(alpha=1e-2, preprocessing=steps[where]).fit(X, y)
+        ship(model, tmp_path / "model.onnx")
+        given = {f"x{j}": X[:, [j]] for j in range(3)}
+        if where == "alone":
+            given = {"X": X}
+        found = run(tmp_path / "model.onnx", given, runtime)
+        np.testing.assert_allclose(
+            found["probabilities"], model.predict_proba(X), rtol=1e-9
+        )
+
+    def test_tables_of_every_kind(self, runtime: str, tmp_path: Path) -> None:
+        X = table()
+        y = labels(X[["score", "age"]].to_numpy())
+        model = LogisticRegression(alpha=1e-2, preprocessing=BEFORE).fit(X, y)
+        ship(model, tmp_path / "model.onnx")
+        given = {
+            name: X[[name]].to_numpy(dtype=object if name == "city" else float)
+            for name in X.columns
+        }
+        found = run(tmp_path / "model.onnx", given, runtime)
+        wanted = model.predict_proba(X)
+        np.testing.assert_allclose(found["probabilities"], wanted, rtol=1e-9)
+
+    def test_maps_that_follow_each_other(self, runtime: str, tmp_path: Path) -> None:
+        X = rows(90)
+        steps = make_pipeline(
+            FunctionTransformer(np.tanh),
+            PolynomialFeatures(2),
+            StandardScaler(),
+            PolynomialFeatures(2, include_bias=False),
+            Normalizer(),
+        )
+        model = LinearRegression(alpha=1e-2, preprocessing=steps).fit(X, X[:, 0])
+        ship(model, tmp_path / "model.onnx")
+        given = {f"x{j}": X[:, [j]] for j in range(3)}
+        found = run(tmp_path / "model.onnx", given, runtime)
+        np.testing.assert_allclose(found["predictions"], model.predict(X), rtol=1e-9)
+
+    @pytest.mark.parametrize(
+        "step",
+        [
+            SplineTransformer(knots=KNOTS),
+            FunctionTransformer(np.arctan),
+            FunctionTransformer(np.round, kw_args={"decimals": 1}),
+            FunctionTransformer(np.digitize, kw_args={"bins": [3.0, 0.0]}),
+        ],
+        ids=str,
+    )
+    def test_others_are_refused(self, step: Any, tmp_path: Path) -> None:
+        X = rows(30)
+        for steps in (step, make_pipeline(step, StandardScaler())):
+            model = LinearRegression(preprocessing=steps).fit(X, X[:, 0])
+            with pytest.raises(Unsupported, match="safetensors"):
+                ship(model, tmp_path / "model.onnx")

@@ -5,7 +5,8 @@ Without preprocessing the graph takes rows X, (n, d). With it, the graph takes e
 column by its name, (n, 1), and encodes the rows itself. A number goes through the
 formula of ``preprocessing.features``. Of a category the graph finds the place among the
 column's keys (0 for one that is unknown, the last for a missing value) and takes that
-line from a table, which is computed here as predictions compute it. A graph cannot
+line from a table, which is computed here as predictions compute it. Maps of rows make
+columns of others first, or rows of rows last (``onnx_maps``). A graph cannot
 refuse a row: an unknown category has none of the flags, and a value that is missing
 where none may be is NaN.
 
@@ -27,7 +28,9 @@ from ..exceptions import Unsupported, needing
 from ..preprocessing.columns import UNKNOWN, Column, find_turns
 from ..preprocessing.description import Source
 from ..preprocessing.features import FittedPreprocessing
+from ..preprocessing.mapped import PublicMap
 from ..private_model.snapshot import PublicModel
+from .onnx_maps import add_map
 
 # Of 2020: Softmax along one axis, in every runtime since; and the file format with it.
 OPSET, IR_VERSION = 13, 7
@@ -96,11 +99,20 @@ def _outline(public: PublicModel, onnx: Any, *, kind: np.dtype[Any]) -> Outline:
     if fitted is None:
         outline.inputs["X"] = ("X", False, coef.shape[1])
     elif isinstance(fitted, FittedPreprocessing):
-        _Encoding(fitted, onnx, kind, outline=outline).collect()
+        _Encoding(fitted, onnx, kind, outline=outline).collect(gives="X")
+    elif isinstance(fitted, PublicMap):
+        graph, taken = _Graph(onnx, kind, outline), "rows"
+        if fitted.first is None:
+            outline.inputs[taken] = ("X", False, public.n_features)
+        else:
+            encoding = _Encoding(fitted.first, onnx, kind, outline=outline)
+            encoding.collect(gives=taken)
+        width = fitted.n_columns
+        add_map(graph, fitted.encoder, taking=taken, n_columns=width, gives="X")
     else:
         raise Unsupported(
-            "ONNX knows no map of rows of one's own; ship the model as "
-            ".safetensors, or encode the rows before they reach the graph"
+            "ONNX has no operators for inputs that are no numbers; ship the model as "
+            ".safetensors, or encode the inputs before they reach the graph"
         )
     constants, steps, shapes = outline.constants, outline.steps, outline.shapes
     constants |= {
@@ -277,7 +289,34 @@ def _round_numbers(
     return rounded
 
 
-class _Encoding:
+class _Graph:
+    """Collects steps and constants."""
+
+    def __init__(self, onnx: Any, kind: np.dtype[Any], outline: Outline) -> None:
+        self.onnx, self.kind, self.found = onnx, kind, outline
+        self.real: int = onnx.helper.np_dtype_to_tensor_dtype(kind)
+
+    def add(
+        self, operator: str, inputs: list[str], *, gives: str, **attributes: Any
+    ) -> str:
+        """Add a step; return what it gives."""
+        self.found.steps.append((operator, tuple(inputs), gives, attributes))
+        return gives
+
+    def add_constant(
+        self, name: str, numbers: NDArray[np.float64], *, what: str
+    ) -> str:
+        """Add numbers in the precision of the graph; return their name."""
+        self.found.constants[name] = _round_numbers(numbers, self.kind, what=what)
+        return name
+
+    def add_indices(self, name: str, indices: NDArray[np.intp]) -> str:
+        """Add whole numbers; return their name."""
+        self.found.constants[name] = np.asarray(indices).astype(np.int64)
+        return name
+
+
+class _Encoding(_Graph):
     """The steps of one fitted preprocessing."""
 
     def __init__(
@@ -288,14 +327,14 @@ class _Encoding:
         *,
         outline: Outline,
     ) -> None:
-        self.fitted, self.onnx, self.kind, self.found = fitted, onnx, kind, outline
+        super().__init__(onnx, kind, outline)
+        self.fitted = fitted
         self.features, self.layout = fitted.features, fitted.features.layout
         # Nothing is needed of a column that has no feature.
         self.places = np.unique(self.layout.columns).tolist()
-        self.real = onnx.helper.np_dtype_to_tensor_dtype(kind)
 
-    def collect(self) -> None:
-        """Add all steps; the last one gives X.
+    def collect(self, *, gives: str) -> None:
+        """Add all steps.
 
         They take the constant ``axis``, [1], from the rest of the graph.
         """
@@ -324,29 +363,22 @@ class _Encoding:
                 blocks.append((add(place, table[:, at]), at.tolist()))
         parts = [block for block in blocks if block[1]]
         order = np.argsort([at for _, places in parts for at in places])
-        self._add("Concat", [name for name, _ in parts], gives="encoded", axis=1)
+        self.add("Concat", [name for name, _ in parts], gives="encoded", axis=1)
         self.found.constants["order"] = order.astype(np.int64)
-        self._add("Gather", ["encoded", "order"], gives="X", axis=1)
-
-    def _add(
-        self, operator: str, inputs: list[str], *, gives: str, **attributes: Any
-    ) -> str:
-        """Add a step; return what it gives."""
-        self.found.steps.append((operator, tuple(inputs), gives, attributes))
-        return gives
-
-    def _add_constant(
-        self, name: str, numbers: NDArray[np.float64], *, what: str
-    ) -> None:
-        """Add numbers in the precision of the graph."""
-        self.found.constants[name] = _round_numbers(numbers, self.kind, what=what)
+        self.add("Gather", ["encoded", "order"], gives=gives, axis=1)
 
     def _add_inputs(self) -> None:
         """Add an input for each column of the table that has a feature."""
+        made = self.fitted.described.made
+        own = {name for one in made for name in one.names}
         text: dict[Source, set[bool]] = {}
         for place in self.places:
             column = self.fitted.columns[place]
-            text.setdefault(column.source, set()).update(_kinds_of_keys(column))
+            if column.source not in own:
+                text.setdefault(column.source, set()).update(_kinds_of_keys(column))
+        for source in (source for one in made for source in one.columns):
+            if source not in own:
+                text.setdefault(source, set()).add(False)
         for place, (source, kinds) in enumerate(text.items()):
             if len(kinds) > 1:
                 raise Unsupported(
@@ -355,10 +387,20 @@ class _Encoding:
                 )
             user = source if isinstance(source, str) else f"x{source}"
             self.found.inputs[f"input{place}"] = (user, True in kinds, 1)
-        self.sources = list(text)
+        self.values = {source: f"input{place}" for place, source in enumerate(text)}
+        for index, one in enumerate(made):
+            given = [self.values[source] for source in one.columns]
+            rows = self.add("Concat", given, gives=f"given{index}", axis=1)
+            width = len(one.columns)
+            found = f"made{index}"
+            add_map(self, one.encoder, taking=rows, n_columns=width, gives=found)
+            for k, name in enumerate(one.names):
+                at = self.add_indices(f"place{index}.{k}", np.array([k]))
+                column = self.add("Gather", [found, at], gives=f"{at}.made", axis=1)
+                self.values[name] = column
 
     def _name_input(self, place: int) -> str:
-        return f"input{self.sources.index(self.fitted.columns[place].source)}"
+        return self.values[self.fitted.columns[place].source]
 
     def _add_numbers(self, raw: dict[int, str]) -> tuple[str, list[int]]:
         """Add the features that are numbers; return their name and positions."""
@@ -377,17 +419,17 @@ class _Encoding:
         offset = features.offset[at] - (features.centre[at] - centre) / scale
         self._round_row("offset", offset)
         self._round_row("filled", features.missing[at])
-        self._add("Concat", names, gives="numbers", axis=1)
-        self._add("Sub", ["numbers", "centre"], gives="centred")
-        self._add("Div", ["centred", "scale"], gives="scaled")
-        self._add("Add", ["scaled", "offset"], gives="shifted")
-        self._add("IsNaN", ["numbers"], gives="missing")
-        self._add("Where", ["missing", "filled", "shifted"], gives="numeric")
+        self.add("Concat", names, gives="numbers", axis=1)
+        self.add("Sub", ["numbers", "centre"], gives="centred")
+        self.add("Div", ["centred", "scale"], gives="scaled")
+        self.add("Add", ["scaled", "offset"], gives="shifted")
+        self.add("IsNaN", ["numbers"], gives="missing")
+        self.add("Where", ["missing", "filled", "shifted"], gives="numeric")
         return "numeric", at.tolist()
 
     def _round_row(self, name: str, row: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add a row of numbers; return it as it was rounded."""
-        self._add_constant(name, row, what=f"the {name} of a column")
+        self.add_constant(name, row, what=f"the {name} of a column")
         return self.found.constants[name].astype(np.float64)
 
     def _add_gaps(self, raw: dict[int, str]) -> tuple[str, list[int]]:
@@ -398,9 +440,9 @@ class _Encoding:
         names = [raw[place] for place in self.layout.columns[at].tolist()]
         self._round_row("gap", 1.0 / features.scale[at] + features.offset[at])
         self._round_row("no_gap", 0.0 / features.scale[at] + features.offset[at])
-        self._add("Concat", names, gives="checked", axis=1)
-        self._add("IsNaN", ["checked"], gives="gaps")
-        self._add("Where", ["gaps", "gap", "no_gap"], gives="indicators")
+        self.add("Concat", names, gives="checked", axis=1)
+        self.add("IsNaN", ["checked"], gives="gaps")
+        self.add("Where", ["gaps", "gap", "no_gap"], gives="indicators")
         return "indicators", at.tolist()
 
     def _add_code(self, place: int) -> str:
@@ -413,12 +455,13 @@ class _Encoding:
         keys = _keys(self.fitted.columns[place])
         source = self.fitted.columns[place].source
         name = f"table{place}"
-        self._add_constant(name, table, what=f"column {source!r}")
-        if self.found.inputs[self._name_input(place)][1]:
+        self.add_constant(name, table, what=f"column {source!r}")
+        # What a map makes is a number.
+        if self.found.inputs.get(self._name_input(place), ("", False, 1))[1]:
             line = self._add_text(place, keys)
         else:
             line = self._add_number_keys(place, keys)
-        return self._add("Gather", [name, line], gives=f"encoded{place}", axis=0)
+        return self.add("Gather", [name, line], gives=f"encoded{place}", axis=0)
 
     def _add_bins(self, place: int, table: Matrix) -> str:
         """Add the line of a table of the bin of a number; NaN has the last."""
@@ -465,20 +508,20 @@ class _Encoding:
             self._round_row(f"edges{place}", edges.astype(np.float64))
         name = f"table{place}"
         source = self.fitted.columns[place].source
-        self._add_constant(name, table, what=f"column {source!r}")
+        self.add_constant(name, table, what=f"column {source!r}")
         self.found.constants[f"edges{place}"] = edges[None, :]
         lines = np.append(np.ones(len(edges)), len(edges) + 1.0)
-        self._add_constant(f"lines{place}", lines, what="ranges")
-        self._add("Greater", [value, f"edges{place}"], gives=f"above{place}")
-        self._add("IsNaN", [value], gives=f"empty{place}")
-        self._add(
+        self.add_constant(f"lines{place}", lines, what="ranges")
+        self.add("Greater", [value, f"edges{place}"], gives=f"above{place}")
+        self.add("IsNaN", [value], gives=f"empty{place}")
+        self.add(
             "Concat", [f"above{place}", f"empty{place}"], gives=f"hits{place}", axis=1
         )
-        self._add("Cast", [f"hits{place}"], gives=f"hit{place}", to=self.real)
-        self._add("MatMul", [f"hit{place}", f"lines{place}"], gives=f"found{place}")
+        self.add("Cast", [f"hits{place}"], gives=f"hit{place}", to=self.real)
+        self.add("MatMul", [f"hit{place}", f"lines{place}"], gives=f"found{place}")
         whole = self.onnx.TensorProto.INT64
-        self._add("Cast", [f"found{place}"], gives=f"line{place}", to=whole)
-        return self._add(
+        self.add("Cast", [f"found{place}"], gives=f"line{place}", to=whole)
+        return self.add(
             "Gather", [name, f"line{place}"], gives=f"encoded{place}", axis=0
         )
 
@@ -487,8 +530,8 @@ class _Encoding:
         lines = {"": len(keys) + 1}
         lines |= {key: line for line, key in enumerate(keys, start=1)}
         text, line = f"text{place}", f"line{place}"
-        self._add("Squeeze", [self._name_input(place), "axis"], gives=text)
-        return self._add(
+        self.add("Squeeze", [self._name_input(place), "axis"], gives=text)
+        return self.add(
             "LabelEncoder",
             [text],
             gives=line,
@@ -503,16 +546,16 @@ class _Encoding:
         value, line = self._name_input(place), f"line{place}"
         self.found.constants[f"keys{place}"] = self._round_keys(place, keys)
         lines = np.arange(1.0, len(keys) + 2.0)
-        self._add_constant(f"lines{place}", lines, what="categories")
-        self._add("Equal", [value, f"keys{place}"], gives=f"equal{place}")
-        self._add("IsNaN", [value], gives=f"empty{place}")
-        self._add(
+        self.add_constant(f"lines{place}", lines, what="categories")
+        self.add("Equal", [value, f"keys{place}"], gives=f"equal{place}")
+        self.add("IsNaN", [value], gives=f"empty{place}")
+        self.add(
             "Concat", [f"equal{place}", f"empty{place}"], gives=f"hits{place}", axis=1
         )
-        self._add("Cast", [f"hits{place}"], gives=f"hit{place}", to=self.real)
-        self._add("MatMul", [f"hit{place}", f"lines{place}"], gives=f"found{place}")
+        self.add("Cast", [f"hits{place}"], gives=f"hit{place}", to=self.real)
+        self.add("MatMul", [f"hit{place}", f"lines{place}"], gives=f"found{place}")
         whole = self.onnx.TensorProto.INT64
-        return self._add("Cast", [f"found{place}"], gives=line, to=whole)
+        return self.add("Cast", [f"found{place}"], gives=line, to=whole)
 
     def _round_keys(self, place: int, keys: list[Any]) -> NDArray[Any]:
         """Return keys as a row of numbers; refuse those that rounding makes equal."""
