@@ -316,7 +316,9 @@ def write_exactly(
     refusal: Exception,
 ) -> None:
     """Execute a write for each row of values; refuse unless n lines change in all."""
-    if connection.execute(statement, rows).rowcount != n:
+    # Of one row as one statement: the driver begins a pipeline for a list.
+    written = connection.execute(statement, rows[0] if len(rows) == 1 else rows)
+    if written.rowcount != n:
         raise refusal
 
 
