@@ -479,13 +479,13 @@ class _Encoding(_Graph):
         lines = [
             1 + keys.index(int(part)) if int(part) in keys else 0 for part in parts
         ]
-        self._add_constant(f"period{place}", np.array([[period]]), what="a period")
+        self.add_constant(f"period{place}", np.array([[period]]), what="a period")
         value = self._name_input(place)
         names = [f"{word}{place}" for word in ("share", "whole", "before", "within")]
-        self._add("Div", [value, f"period{place}"], gives=names[0])
-        self._add("Floor", [names[0]], gives=names[1])
-        self._add("Mul", [names[1], f"period{place}"], gives=names[2])
-        self._add("Sub", [value, names[2]], gives=names[3])
+        self.add("Div", [value, f"period{place}"], gives=names[0])
+        self.add("Floor", [names[0]], gives=names[1])
+        self.add("Mul", [names[1], f"period{place}"], gives=names[2])
+        self.add("Sub", [value, names[2]], gives=names[3])
         starts = np.append(starts[1:], period + starts[0])
         ranges = table[[*lines, lines[0], len(keys) + 1]]
         return self._add_ranges(place, starts, table=ranges, value=names[3])
