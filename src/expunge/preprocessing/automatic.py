@@ -107,7 +107,8 @@ def guess_preprocessing(
             unknown = "ignore" if guess.least is None else "infrequent_if_exist"
             encode = OneHot(unknown=unknown, least=guess.least)  # type: ignore[arg-type]
             groups.append(Group((one,), encode=encode))
-    return Preprocessing(tuple(groups), guessed=True)
+    binned = any(isinstance(group.encode, Bins) for group in groups)
+    return Preprocessing(tuple(groups), guessed=True, quanta_guessed=binned)
 
 
 def _guess(values: NDArray[Any], source: Source) -> _Guess:

@@ -206,7 +206,13 @@ def describe_preprocessing(table: TrainingTable) -> Preprocessing:
     described = describe(build_transformer(table.schema), table.X)
     ranges = {one.name: one.range for one in table.schema.used}
     groups = [part for group in described.groups for part in _declare(group, ranges)]
-    return replace(described, groups=tuple(groups), guessed=table.guessed)
+    binned = any(one.bins is not None for one in table.schema.used)
+    return replace(
+        described,
+        groups=tuple(groups),
+        guessed=table.guessed,
+        quanta_guessed=table.guessed and binned,
+    )
 
 
 def _declare(group: Group, ranges: Mapping[Any, Any]) -> list[Group]:
