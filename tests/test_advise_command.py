@@ -47,7 +47,8 @@ def test_it_is_the_advice_that_python_gives(table: Path, kept: bool) -> None:
     never = () if kept else ("--keep-rows", "never")
     done = _advise(table, "--subject", "customer", "--alpha", "0.01", "--json", *never)
     assert done.code == DONE and done.err == ""
-    read = read_table(table, Roles(target="left", subject="customer"))
+    roles = Roles(target="left", subject="customer", bins=kept)
+    read = read_table(table, roles)
     steps = describe_preprocessing(read)
     model = LogisticRegression(alpha=0.01, preprocessing=steps, keep_data=kept)
     advice = advise(read.X, read.y, model, subjects=read.subjects, requests=10)

@@ -162,13 +162,13 @@ class Advice:
             self._explain(),
             f"A release {self._describe_loss()}. One request {changes}; without noise "
             f"it would be {anyway}, because the model is another.",
-            *self._describe_boosting(),
             self._describe_requests(),
             *self._describe_leaving(),
             "Whoever kept the release before and knows a leaver's features guesses "
             f"{self._label} from the two releases in {guessed} of cases, where chance "
             "is right in 50 %. Retraining without noise would tell it too; where it "
             "matters, answer several people at once.",
+            *self._describe_boosting(),
             f"An attacker's best guess whether one person was removed, or the model "
             f"retrained without them, improves from 50 % to at most "
             f"{ceil(1000.0 * self.guess) / 10.0:g} % by looking at {seen}: this does "
