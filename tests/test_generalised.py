@@ -429,3 +429,14 @@ def test_calibration_and_lift_are_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "means.png").exists()
     with pytest.raises(Unsupported, match="quantile; plot_means is for means"):
         fresh("quantile").plot_means(X, y)
+
+
+@pytest.mark.parametrize("width", [0.1, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("quantile", [0.02, 0.5, 0.9])
+def test_a_quantile_far_from_zero_is_found(quantile: float, width: float) -> None:
+    """Where the solver starts, the loss is nearly flat."""
+    X, y, _ = problem("gamma", n=600)
+    y = 100.0 + 50.0 * y
+    model = QuantileRegressor(quantile=quantile, width=width, alpha=1e-4).fit(X, y)
+    share = np.mean(y <= model.predict(X))
+    assert share == pytest.approx(quantile, abs=0.02 + 0.01 * width)

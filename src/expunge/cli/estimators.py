@@ -35,6 +35,25 @@ class TaskName(StrEnum):
     regression = "regression"
 
 
+class LossName(StrEnum):
+    """What is predicted of the target, where that is not the default of the kind."""
+
+    auto = "auto"
+    poisson = "poisson"
+    gamma = "gamma"
+    tweedie = "tweedie"
+    negative_binomial = "negative-binomial"
+    quantile = "quantile"
+
+
+# The option that a loss takes, and what is taken without it.
+SHAPES = {
+    LossName.tweedie: {"power": 1.5},
+    LossName.negative_binomial: {"dispersion": 1.0},
+    LossName.quantile: {"quantile": 0.5, "width": 1.0},
+}
+
+
 class MechanismName(StrEnum):
     """How removals are computed."""
 
@@ -63,6 +82,31 @@ class ModelOptions:
             "regression."
         ),
     ] = ModelKind.auto
+    loss: Annotated[
+        LossName,
+        typer.Option(
+            help="For counts, amounts and quantiles. poisson: counts. gamma: positive "
+            "amounts. tweedie: amounts, many of them zero. auto: squares for amounts."
+        ),
+    ] = LossName.auto
+    power: Annotated[
+        float | None,
+        typer.Option(help="Of tweedie: how the variance grows, 1 to 2 (default 1.5)."),
+    ] = None
+    dispersion: Annotated[
+        float | None,
+        typer.Option(help="Of negative-binomial: its dispersion (default 1)."),
+    ] = None
+    quantile: Annotated[
+        float | None, typer.Option(help="Of quantile: which (default 0.5).")
+    ] = None
+    width: Annotated[
+        float | None,
+        typer.Option(
+            help="Of quantile: over what distance in the target its kink is smoothed "
+            "(default 1)."
+        ),
+    ] = None
     alpha: Annotated[
         float | None, typer.Option(help="Factor of the penalty (default 1e-4).")
     ] = None
@@ -124,6 +168,9 @@ class ModelOptions:
     def choose_task(self) -> str | None:
         """Return the task that the options ask for; None to follow the target."""
         asked = None if self.task is TaskName.auto else self.task.value
+        if self.loss is not LossName.auto:
+            self._require_alone(asked)
+            return TaskName.regression.value
         if self.kind is ModelKind.auto:
             return asked
         linear = self.kind is ModelKind.linear
@@ -134,6 +181,37 @@ class ModelOptions:
                 f"{implied.value}; give only one of them"
             )
         return implied.value
+
+    def _require_alone(self, task: str | None) -> None:
+        """Raise InvalidInput for options that a loss leaves no room for."""
+        kind = self.kind not in (ModelKind.auto, ModelKind.linear)
+        others = {
+            f"--task {task}": task == TaskName.classification,
+            f"--kind {self.kind.value}": kind,
+            "--class-weight": self.class_weight is not None,
+            "--alphas": self.alphas is not None,
+            "--search": self.search,
+        }
+        for other, given in others.items():
+            if given:
+                raise InvalidInput(
+                    f"--loss {self.loss.value} with {other}; give only one of them"
+                )
+
+    def _read_shape(self) -> dict[str, float]:
+        """Return the parameters of the loss; refuse those of another one."""
+        own = dict(SHAPES.get(self.loss, {}))
+        for loss, names in SHAPES.items():
+            for name in names:
+                value = getattr(self, name)
+                if value is None:
+                    continue
+                if name not in own:
+                    raise InvalidInput(
+                        f"--{name} is for --loss {loss.value}; give both, or omit it"
+                    )
+                own[name] = value
+        return own
 
     def choose_kind(self, task: str, n_classes: int) -> ModelKind:
         """Return the kind that was asked for, or the one that fits the task."""
@@ -160,12 +238,18 @@ class ModelOptions:
             "penalize_intercept": self.penalize_intercept,
             "verbose": sys.stderr.isatty(),
         }
+        shape = self._read_shape()
         if self.is_tuned:
             return self._build_tuned(kind, settings)
         from ..linear_model import (
+            GammaRegressor,
             LinearRegression,
             LogisticRegression,
+            NegativeBinomialRegressor,
+            PoissonRegressor,
+            QuantileRegressor,
             SoftmaxRegression,
+            TweedieRegressor,
         )
         from ..linear_model.parameters import ALPHA
 
@@ -178,7 +262,16 @@ class ModelOptions:
             raise InvalidInput("--alpha with --C; give only one of them")
         if self.c is None:
             settings["alpha"] = ALPHA if self.alpha is None else self.alpha
-        return estimators[kind](C=self.c, l1_ratio=self.l1_ratio, **settings)
+        by_loss: dict[LossName, Any] = {
+            LossName.poisson: PoissonRegressor,
+            LossName.gamma: GammaRegressor,
+            LossName.tweedie: TweedieRegressor,
+            LossName.negative_binomial: NegativeBinomialRegressor,
+            LossName.quantile: QuantileRegressor,
+        }
+        settings |= shape
+        estimator = by_loss.get(self.loss, estimators[kind])
+        return estimator(C=self.c, l1_ratio=self.l1_ratio, **settings)
 
     def build_for_table(
         self, table: "TrainingTable", *, classes: Sequence[Any] | None, budget: Any

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import CannotFit, ExpungeError, InvalidInput
-from .estimators import BudgetOptions, ModelKind, ModelOptions, parse_classes
+from .estimators import (
+    BudgetOptions,
+    LossName,
+    ModelKind,
+    ModelOptions,
+    parse_classes,
+)
 from .models import read_columns
 from .options import (
     FOLDER,
@@ -38,7 +44,7 @@ from .output import (
     show_named_progress,
     show_progress,
 )
-from .rows import explain_forgotten, explain_near
+from .rows import explain_forgotten, explain_near, label_rows
 
 if TYPE_CHECKING:
     from ..long import LongTable
@@ -79,6 +85,21 @@ class DataOptions:
     weight: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of weights; not a feature."),
+    ] = None
+    exposure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column that says for how long, or over how much, each count or "
+            "amount was collected; with --loss.",
+        ),
+    ] = None
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column that is added to what the features say; with --loss.",
+        ),
     ] = None
     classes: Annotated[
         str | None,
@@ -298,6 +319,8 @@ def fit_table(asked: Fit) -> Result:
         target=options.target,
         subject=options.subject,
         weight=options.weight,
+        exposure=options.exposure,
+        offset=options.offset,
         drop=tuple(options.drop or ()),
         category=tuple(options.category or ()),
         task=asked.estimator.choose_task(),
@@ -314,6 +337,7 @@ def fit_table(asked: Fit) -> Result:
     kind, model = asked.estimator.build_for_table(table, classes=classes, budget=budget)
     if options.untuned:
         model.set_params(selection="none")
+    labelled = label_rows(model, table)
     with open_registry(asked.folder) as registry:
         _require_nobody_named(registry, asked, files=[file])
         _confirm_replacement(asked)
@@ -324,10 +348,10 @@ def fit_table(asked: Fit) -> Result:
             left_out = store(
                 asked.name,
                 model,
-                table.X,
-                table.y,
-                subjects=table.subjects,
-                sample_weight=table.weight,
+                labelled.X,
+                labelled.y,
+                subjects=labelled.subjects,
+                sample_weight=labelled.weight,
                 search=options.tuned_by,
                 without_forgotten=options.without_forgotten,
                 subject_kind=options.subject_kind or "id",
@@ -361,9 +385,12 @@ def fit_table(asked: Fit) -> Result:
     done = [
         (column.name, column.kind, column.describe()) for column in table.schema.columns
     ]
+    chosen = asked.estimator.loss
+    loss = [("loss", chosen.value)] if chosen is not LossName.auto else []
     pairs: list[tuple[str, object]] = [
         ("model", fitted.name),
         ("kind", f"{kind}{guessed if is_guess else ''}"),
+        *loss,
         ("rows", f"{n_rows} {owners}, {n_features}"),
         ("release", fitted.number),
         ("promise", describe_promise(fitted.certificate)),
@@ -401,6 +428,8 @@ def fit_files(asked: Fit) -> Result:
         "category": options.category,
         "alphas": asked.estimator.alphas,
         "class-weight": asked.estimator.class_weight,
+        "exposure": options.exposure,
+        "offset": options.offset,
     }
     for option, value in refused.items():
         if value:
@@ -552,7 +581,7 @@ def _require_plain_ids(subjects: Sequence[str], column: str) -> None:
 
 def _describe_columns(schema: "Schema", options: DataOptions) -> str:
     """Return what later tables for the model must look like."""
-    from ..tables.schema import LEFT_OUT, TableSchema, make_column
+    from ..tables.schema import LEFT_OUT, ROLES, TableSchema, make_column
 
     known = {column.name for column in schema.columns}
     dropped = [
@@ -561,7 +590,8 @@ def _describe_columns(schema: "Schema", options: DataOptions) -> str:
         if name not in known
     ]
     whole = replace(schema, columns=(*schema.columns, *dropped))
-    return TableSchema(whole, options.subject, options.weight).to_json()
+    roles = (getattr(options, name) for name in ROLES)
+    return TableSchema(whole, *roles).to_json()
 
 
 def _list_remarks(

@@ -38,13 +38,17 @@ def schema(name: ModelName, *, registry: Folder = FOLDER) -> Result:
         )
     text = kept.schema.to_json()
     about = {"model": name, "subject_kind": kind}
-    roles = {"subject": kept.subject, "weight": kept.weight}
     notes = []
     if kept.subject is not None:
         notes.append(f"ids: column {kept.subject!r}, of kind {kind}")
     if kept.weight is not None:
         notes.append(f"weights: column {kept.weight!r}")
-    return Result(about | roles | {"schema": json.loads(text)}, text.rstrip(), notes)
+    for name, column in (("exposures", kept.exposure), ("offsets", kept.offset)):
+        if column is not None:
+            notes.append(f"{name}: column {column!r}")
+    return Result(
+        about | kept.roles | {"schema": json.loads(text)}, text.rstrip(), notes
+    )
 
 
 def choose_schema(registry: "Registry", name: str, *, given: Path | None) -> "Schema":
@@ -102,7 +106,8 @@ def predict(
 
     Prints CSV: a line for each row, in order, with the prediction and, where the model
     has them, the probability of each class. The table has the columns of the fit, in
-    any order; the target, ids and other columns may be there and are not read.
+    any order; the target, ids and other columns may be there and are not read. Of a
+    model with exposures it predicts rates: responses for an exposure of one.
     """
     from ..tables import read_features
 

@@ -2,9 +2,9 @@
 """Commands that bring rows to a model that is fitted: add and rectify."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -70,6 +70,19 @@ class TableOptions:
             metavar="COLUMN", help="Column of weights (default: as at the fit)."
         ),
     ] = None
+    exposure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of exposures of counts or amounts (default: as at the fit).",
+        ),
+    ] = None
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column of offsets (default: as at the fit)."
+        ),
+    ] = None
     drop: Drop = None
 
     def read_rows(
@@ -80,21 +93,45 @@ class TableOptions:
         What no option says is as it was at the fit, which the registry knows.
         """
         from ..tables import Roles, read_table
+        from ..tables.schema import ROLES
 
         require_file(file)
         schema = choose_schema(registry, name, given=self.schema)
         kept = read_columns(registry, name)
-        subject, weight = self.subject, self.weight
-        if kept is not None:
-            subject, weight = subject or kept.subject, weight or kept.weight
+        known = dict.fromkeys(ROLES) if kept is None else kept.roles
+        columns: dict[str, Any] = {
+            name: getattr(self, name) or known[name] for name in ROLES
+        }
         roles = Roles(
             target=self.target or schema.target,
-            subject=subject,
-            weight=weight,
+            **columns,
             drop=tuple(self.drop or ()),
             more=True,
         )
-        return read_table(file, roles, schema=schema), subject
+        table = read_table(file, roles, schema=schema)
+        return label_rows(registry.model(name), table), roles.subject
+
+
+def label_rows(model: Any, table: "TrainingTable") -> "TrainingTable":
+    """Return a table with labels and weights as a registry takes them.
+
+    ``model`` is the estimator, fitted or not, which knows what exposures make of them.
+    """
+    if not hasattr(model, "label"):
+        if table.exposure is None and table.offset is None:
+            return table
+        given = "offset" if table.exposure is None else "exposure"
+        raise InvalidInput(
+            f"--{given} is for counts, amounts and quantiles; fit with --loss poisson, "
+            "gamma, tweedie, negative-binomial or quantile"
+        )
+    labels, weight = model.label(
+        table.y,
+        sample_weight=table.weight,
+        exposure=table.exposure,
+        offset=table.offset,
+    )
+    return replace(table, y=labels, weight=weight)
 
 
 def explain_forgotten(

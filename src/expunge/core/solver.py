@@ -374,8 +374,10 @@ def minimise(
     def cautious(here: Point) -> NewtonModel:
         return _cautious_model(objective, rows, theta=here.theta)
 
-    jumps = objective.loss.curvature_jump > 0.0
-    passes = _Passes(look, model, anywhere=False, cautious=cautious if jumps else None)
+    # Losses of distances that grow no faster than these are nearly flat far out.
+    loss = objective.loss
+    flat = loss.curvature_jump > 0.0 or (isfinite(loss.slope_bound) and not loss.margin)
+    passes = _Passes(look, model, anywhere=False, cautious=cautious if flat else None)
     if chord is None and stop.at < 0.0 < stop.after:
         here, model_at_start = _begin(objective, rows, theta=theta)
         return _descend(

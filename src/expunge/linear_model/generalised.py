@@ -95,16 +95,35 @@ class GeneralisedRegression(Regression):
                     "exposure of one, and weights, into columns of the table"
                 )
             return super().fit(X, y, subjects, sample_weight, engine)
-        require_parameters(self.get_params(deep=False))
         if y is not None:
-            y, sample_weight = read_responses(
-                self.loss_of(self.get_params(deep=False)),
-                _one_response(y),
-                sample_weight=sample_weight,
-                exposure=exposure,
-                offset=offset,
+            y, sample_weight = self.label(
+                y, sample_weight=sample_weight, exposure=exposure, offset=offset
             )
         return super().fit(X, y, subjects, sample_weight, engine)
+
+    def label(
+        self,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> tuple[Any, Any]:
+        """Return labels and weights of rows, as a registry takes them.
+
+        Parameters
+        ----------
+        y, sample_weight, exposure, offset
+            As ``fit`` takes them.
+        """
+        require_parameters(self.get_params(deep=False))
+        return read_responses(
+            self.loss_of(self.get_params(deep=False)),
+            _one_response(y),
+            sample_weight=sample_weight,
+            exposure=exposure,
+            offset=offset,
+        )
 
     def forget(
         self,

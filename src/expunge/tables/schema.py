@@ -25,6 +25,7 @@ LEFT_OUT = "left out"
 IMPUTE = ("mean", "median", "most_frequent")
 SCALE = ("standard", "robust", "minmax", "maxabs", "none")
 ENCODE = ("one-hot", "ordinal")
+ROLES = ("subject", "weight", "exposure", "offset")
 TASKS = ("classification", "regression")
 
 
@@ -189,30 +190,36 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A schema, and the columns of ids and weights, as a registry keeps them.
+    """A schema, and the columns beside features, as a registry keeps them.
 
     Attributes
     ----------
     schema
         What the columns are.
-    subject, weight
-        The column of ids and that of weights, if there are such.
+    subject, weight, exposure, offset
+        The columns of ids, weights, exposures and offsets, if there are such.
     """
 
     schema: Schema
     subject: str | None = None
     weight: str | None = None
+    exposure: str | None = None
+    offset: str | None = None
+
+    @property
+    def roles(self) -> dict[str, str | None]:
+        """The columns beside features, by what they are."""
+        return {name: getattr(self, name) for name in ROLES}
 
     def to_json(self) -> str:
         """Return it as JSON."""
-        roles = {"subject": self.subject, "weight": self.weight}
-        return _write({**roles, "schema": json.loads(self.schema.to_json())})
+        return _write({**self.roles, "schema": json.loads(self.schema.to_json())})
 
     @classmethod
     def from_json(cls, text: str) -> "TableSchema":
         """Return what ``to_json`` wrote."""
         data = json.loads(text)
-        return cls(parse_schema(data["schema"]), data["subject"], data["weight"])
+        return cls(parse_schema(data["schema"]), *(data.get(name) for name in ROLES))
 
 
 def build_transformer(schema: Schema) -> Any:

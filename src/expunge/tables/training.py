@@ -39,6 +39,8 @@ class Roles:
         The column of ids that say whose row it is; None if the rows are nobody's.
     weight
         The column of weights.
+    exposure, offset
+        The column of exposures of counts or amounts, or of offsets.
     drop
         Columns to leave out; they are not read.
     category
@@ -55,6 +57,8 @@ class Roles:
     target: str
     subject: str | None = None
     weight: str | None = None
+    exposure: str | None = None
+    offset: str | None = None
     drop: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
     task: str | None = None
@@ -64,7 +68,7 @@ class Roles:
     @property
     def named(self) -> list[str]:
         """The columns that are read but are no features."""
-        named = (self.target, self.subject, self.weight)
+        named = (self.target, self.subject, self.weight, self.exposure, self.offset)
         return [name for name in named if name is not None]
 
     @property
@@ -85,8 +89,8 @@ class TrainingTable:
         Targets (n,): integers, floats or words.
     subjects
         Whose row each one is, if a column says so.
-    weight
-        Weight of each row, if a column gives it.
+    weight, exposure, offset
+        Those of each row, if a column gives them.
     schema
         What each column is.
     n_without_target
@@ -104,6 +108,8 @@ class TrainingTable:
     schema: Schema
     n_without_target: int = 0
     guessed: bool = False
+    exposure: Vector | None = None
+    offset: Vector | None = None
     file: TableFile | None = None
     rows: Index | None = None
 
@@ -145,6 +151,11 @@ def read_table(
     y = take_targets(targets.take(keep))
     subjects = None if roles.subject is None else take_ids(kept[roles.subject])
     weight = None if roles.weight is None else take_weights(kept[roles.weight])
+    exposure = offset = None
+    if roles.exposure is not None:
+        exposure = take_exposures(kept[roles.exposure])
+    if roles.offset is not None:
+        offset = _take_present(kept[roles.offset], "give numbers as offsets")
     if not roles.more:
         _require_variety(file, roles, y=y, subjects=subjects)
     clean = {name: kept[name].clean() for name in features}
@@ -162,6 +173,8 @@ def read_table(
         schema,
         n_without_target=int((~keep).sum()),
         guessed=guessed,
+        exposure=exposure,
+        offset=offset,
         file=file,
         rows=np.flatnonzero(keep),
     )
@@ -271,16 +284,34 @@ def take_targets(column: TableColumn) -> NDArray[Any]:
 
 def take_weights(column: TableColumn) -> Vector:
     """Return weights: finite, not negative, and not all zero."""
-    weights = column.clean().parse().to_floats("give numbers as weights")
-    absent, negative = np.isnan(weights), weights < 0.0
-    if absent.any():
-        raise column.make_error(VALUE_MISSING, at=absent, advice=FILL_IN)
+    weights = _take_present(column, "give numbers as weights")
+    negative = weights < 0.0
     if negative.any():
         what, advice = "a negative weight", "give zero or more"
         raise column.make_error(what, at=negative, advice=advice)
     if not weights.any():
         raise column.make_error("every weight is zero", advice=REPLACE)
     return weights
+
+
+def take_exposures(column: TableColumn) -> Vector:
+    """Return exposures: positive numbers."""
+    exposures = _take_present(column, "give numbers as exposures")
+    none = ~(exposures > 0.0)
+    if none.any():
+        what = "an exposure that is not positive"
+        advice = "correct it, or remove the row: of no exposure it tells nothing"
+        raise column.make_error(what, at=none, advice=advice)
+    return exposures
+
+
+def _take_present(column: TableColumn, advice: str) -> Vector:
+    """Return numbers, none of them missing."""
+    numbers = column.clean().parse().to_floats(advice)
+    absent = np.isnan(numbers)
+    if absent.any():
+        raise column.make_error(VALUE_MISSING, at=absent, advice=FILL_IN)
+    return numbers
 
 
 def _find_features(
@@ -297,7 +328,7 @@ def _find_features(
         if (*named, *roles.category).count(name) > 1:
             raise InvalidInput(
                 f"{file.path}: column {name!r} is used twice; give different columns "
-                "as target, subject and weight, and drop none of them"
+                "as target, subject, weight and exposure, and drop none of them"
             )
     features = tuple(name for name in file.names if name not in named)
     if schema is not None:

@@ -100,9 +100,16 @@ def try_model(
         )
     learnt = _take(table, ~held)
     model = clone(estimator)
-    model.fit(learnt.X, learnt.y, subjects=learnt.subjects, sample_weight=learnt.weight)
+    model.fit(
+        learnt.X,
+        learnt.y,
+        subjects=learnt.subjects,
+        sample_weight=learnt.weight,
+        **_beside(learnt),
+    )
     judged = _take(table, held)
-    right, guessed = _judge(judged, model.predict(judged.X), learnt=learnt.y)
+    predicted = model.predict(judged.X, **_beside(judged))
+    right, guessed = _judge(judged, predicted, learnt=learnt.y)
     exact = np.array([_mean_by_person(one, people) for one in (right, guessed)])
     source = make_noise(Budget(sigma=noise), estimator.random_state)
     score, guess = np.clip(exact + source.draw(2), 0.0, 1.0)
@@ -143,4 +150,11 @@ def _take(table: TrainingTable, keep: NDArray[np.bool]) -> TrainingTable:
         y=table.y[keep],
         subjects=subjects,
         weight=None if weight is None else weight[keep],
+        **{name: values[keep] for name, values in _beside(table).items()},
     )
+
+
+def _beside(table: TrainingTable) -> dict[str, Any]:
+    """Return exposures or offsets, if the table has them."""
+    both = {"exposure": table.exposure, "offset": table.offset}
+    return {name: values for name, values in both.items() if values is not None}

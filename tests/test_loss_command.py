@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``expunge fit --loss``: counts and amounts with exposures, from fit to prediction."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from expunge import PoissonRegressor
+from expunge.cli.output import DONE, WRONG_INPUT
+from expunge.registry import Registry
+from tests.calling import call, copied, make_registry, whole
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a registry once."""
+    return make_registry(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the registry to change, which is the default."""
+    return copied(made, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def unchanged(folder: Path) -> Callable[[], bool]:
+    """Return a function that tells whether the registry is as it was."""
+    before = whole(folder)
+    return lambda: whole(folder) == before
+
+
+def policies(n: int = 1200) -> pd.DataFrame:
+    """Return policies with claims over years, costs and offsets."""
+    rng = np.random.default_rng(0)
+    age, power = rng.normal(size=n), rng.normal(size=n)
+    years = rng.uniform(0.1, 2.0, size=n)
+    claims = rng.poisson(years * np.exp(0.5 + 0.4 * age))
+    return pd.DataFrame(
+        {
+            "driver": [f"d{i // 2}" for i in range(n)],
+            "age": age,
+            "power": power,
+            "years": years,
+            "size": np.log(years),
+            "claims": claims,
+            "cost": claims * rng.gamma(2.0, 50.0, size=n),
+            "bill": rng.gamma(2.0, 50.0, size=n),
+        }
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Return a file with policies."""
+    path = tmp_path / "policies.csv"
+    policies().to_csv(path, index=False)
+    return path
+
+
+ABOUT = ("--subject", "driver", "--no-trial", "--sigma", "0.01", "--alpha", "0.01")
+FEATURES = ("--drop", "cost", "--drop", "bill")
+
+
+def fit(name: str, table: Path, target: str, *options: str) -> Any:
+    others = {"claims", "cost", "bill", "size"} - {target, *options}
+    dropped = [word for other in sorted(others) for word in ("--drop", other)]
+    return call("fit", name, table, "--target", target, *ABOUT, *dropped, *options)
+
+
+@pytest.mark.parametrize("column", ["years", "size"])
+def test_rates_are_fitted_added_corrected_and_predicted(
+    folder: Path, table: Path, tmp_path: Path, column: str
+) -> None:
+    given = "exposure" if column == "years" else "offset"
+    drop = ("--drop", "years") if column == "size" else ()
+    done = fit(
+        "rates", table, "claims", "--loss", "poisson", f"--{given}", column, *drop
+    )
+    assert done.code == DONE and "poisson" in done.out
+    said = call("schema", "rates", "--json").json
+    assert said[given] == column and said["subject"] == "driver"
+    assert [one["name"] for one in said["schema"]["columns"] if one["kind"] == "number"]
+    more = policies().tail(4).assign(driver="new")
+    more.to_csv(tmp_path / "more.csv", index=False)
+    assert call("add", "rates", tmp_path / "more.csv").code == DONE
+    right = policies().head(2).assign(claims=[0, 1])
+    right.to_csv(tmp_path / "right.csv", index=False)
+    asked = ("rectify", "d0", "rates", tmp_path / "right.csv", "--yes")
+    assert call(*asked).code == DONE
+    assert call("forget", "d7", "--yes").code == DONE
+    whole = pd.concat([right, policies().iloc[2:14], policies().iloc[16:], more])
+    scaled = whole[["age", "power"]].to_numpy()
+    scaled = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
+    exact = PoissonRegressor(alpha=0.01)
+    exact.fit(scaled, whole["claims"], **{given: whole[column]})
+    with Registry.open(folder) as registry:
+        found = registry.model("rates")
+        assert np.abs(found.coef_ - exact.coef_).max() < 0.08
+        assert found.certificate_.status == "certified"
+    printed = call("predict", "rates", table)
+    rates = [float(line) for line in printed.out.splitlines()[1:]]
+    assert len(rates) == 1200 and min(rates) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("bill", ("--loss", "gamma")),
+        ("cost", ("--loss", "tweedie", "--power", "1.6", "--exposure", "years")),
+        ("claims", ("--loss", "negative-binomial", "--dispersion", "0.5")),
+        ("bill", ("--loss", "quantile", "--quantile", "0.9", "--width", "5")),
+    ],
+)
+def test_every_loss_is_fitted_and_tried(
+    folder: Path, table: Path, target: str, options: tuple[str, ...]
+) -> None:
+    policies(4000).to_csv(table, index=False)  # enough people to try it on some
+    others = {"claims", "cost", "bill", "size"} - {target}
+    dropped = [word for other in sorted(others) for word in ("--drop", other)]
+    about = ("--target", target, "--subject", "driver", *dropped, *options)
+    done = call("fit", "model", table, *about)
+    assert done.code == DONE and "nearer to the truth than the median" in done.out
+    with Registry.open(folder) as registry:
+        kind = type(registry.model("model")).__name__
+        assert kind.startswith(options[1].partition("-")[0].capitalize())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--loss", "gamma"), "response 0 is not positive; Gamma takes amounts"),
+        (("--exposure", "years"), "--exposure is for counts, amounts and quantiles"),
+        (
+            ("--loss", "poisson", "--exposure", "age"),
+            "an exposure that is not positive",
+        ),
+        (("--loss", "poisson", "--power", "1.5"), "--power is for --loss tweedie"),
+        (("--loss", "poisson", "--task", "classification"), "give only one of them"),
+        (("--loss", "poisson", "--alphas", "1,0.1"), "--loss poisson with --alphas"),
+        (("--loss", "tweedie", "--power", "3"), "is not convex"),
+        (
+            ("--loss", "poisson", "--exposure", "years", "--offset", "size"),
+            "pass one of them",
+        ),
+        (("--loss", "quantile", "--exposure", "years"), "Pinball predicts no rate"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_change_nothing(
+    table: Path,
+    unchanged: Callable[[], bool],
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    refused = fit("model", table, "claims", *options)
+    assert refused.code == WRONG_INPUT, refused.out
+    assert message in " ".join((refused.out + refused.err).split())
+    assert unchanged()
+
+
+def test_negative_counts_are_refused(
+    tmp_path: Path, unchanged: Callable[[], bool]
+) -> None:
+    rows = policies()
+    rows.loc[3, "claims"] = -1
+    rows.to_csv(tmp_path / "bad.csv", index=False)
+    refused = fit("model", tmp_path / "bad.csv", "claims", "--loss", "poisson")
+    assert refused.code == WRONG_INPUT and unchanged()
+    assert "response -1 is negative" in refused.out + refused.err
