@@ -194,16 +194,20 @@ def _values(loss: Any, y: Array, eta: Array) -> Array:
         h, q, e = LD(loss.width), LD(loss.quantile), y - eta
         return q * e + h * np.logaddexp(LD(0), -e / h)
     if isinstance(loss, Poisson | Gamma | Tweedie | NegativeBinomial):
-        y, eta = _respond(loss, y, eta)
+        # With what only y and v decide left out as the package does.
+        y, moved = _respond(loss, y, eta)
         if isinstance(loss, Poisson):
-            return np.exp(eta) - y * eta
+            return np.exp(moved) - y * eta
         if isinstance(loss, Gamma):
-            return eta + y * np.exp(-eta)
+            return eta + y * np.exp(-moved)
         if isinstance(loss, Tweedie):
             a, b = 2 - LD(loss.power), LD(loss.power) - 1
-            return np.exp(a * eta) / a + y * np.exp(-b * eta) / b
+            v = np.exp(moved - eta)
+            first, second = np.expm1(a * eta) / a, np.expm1(-b * eta) / b
+            return v**a * first + y * v**-b * second
         c = LD(loss.dispersion)
-        return (y + 1 / c) * np.logaddexp(LD(0), eta + np.log(c)) - y * eta
+        z = moved + np.log(c)
+        return y * np.logaddexp(LD(0), -z) + np.logaddexp(LD(0), z) / c
     assert isinstance(loss, Logistic)
     return np.logaddexp(LD(0), -y * eta)
 
