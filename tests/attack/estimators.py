@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from expunge import Budget, LinearRegression, LogisticRegression, SoftmaxRegression
-from expunge.exceptions import CannotRemove, CapacityExceeded
+from expunge.exceptions import CannotRemove, CapacityExceeded, UnknownRows
 from expunge.promise.scope import TARGETS_SCALED
 
 from .core import MECHANISMS, penalty_of
@@ -218,6 +218,8 @@ def make_request(
     if not refusal:
         return stay & ~task.rows_of(people), refusal
     checker.check(bool(people), "an empty request was refused")
+    found = not isinstance(refusal.error, UnknownRows)
+    checker.check(found, "rows that are in the model were not found by their content")
     if isinstance(refusal.error, CannotRemove) and model.keep_data:
         left = task.sample.weight[stay & ~task.rows_of(people)]
         said = "CannotRemove though rows are kept and weight is left"

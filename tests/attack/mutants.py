@@ -706,6 +706,13 @@ MUTANTS: Mapping[str, Mutant] = {
     "keep-the-ranks": Mutant(preprocessing.keep_the_ranks, PIPELINES),
     "keep-the-terms": Mutant(preprocessing.keep_the_terms, PIPELINES),
     "take-the-next-rank": Mutant(preprocessing.take_the_next_rank, PIPELINES),
+    "keep-the-step-before-a-map": Mutant(
+        preprocessing.keep_the_step_before_a_map, PIPELINES
+    ),
+    "round-blocks-otherwise": Mutant(preprocessing.round_blocks_otherwise, PIPELINES),
+    "map-the-columns-of-others": Mutant(
+        preprocessing.map_the_columns_of_others, PIPELINES
+    ),
     "forget-the-shift": Mutant(preprocessing.forget_the_shift, PIPELINES),
     "forget-the-gaps": Mutant(preprocessing.forget_the_gaps, PIPELINES),
     "add-up-the-row-growth": Mutant(preprocessing.add_up_the_row_growth, ("lifted",)),

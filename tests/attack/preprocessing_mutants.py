@@ -170,6 +170,36 @@ def overlook_common_values() -> None:
     put("preprocessing.learning", "find_edges", find_edges)
 
 
+def keep_the_step_before_a_map() -> None:
+    """Let what was learned before a map of rows stay as it was."""
+    put("preprocessing.mapped:Mapped", "_after", lambda self, first, raw: self)
+
+
+def round_blocks_otherwise() -> None:
+    """Map a row among others to other bits than the row alone."""
+    real = import_module("expunge.preprocessing.sklearn_maps").SklearnMap.encode
+
+    def encode(self: Any, X: Any) -> Any:
+        made = real(self, X)
+        return np.nextafter(made, np.inf) if len(X) > 1 else made
+
+    put("preprocessing.sklearn_maps:SklearnMap", "encode", encode)
+    # What sees it at the fit.
+    put("preprocessing.sklearn_steps", "check_encoder", lambda encoder, X: None)
+    put("preprocessing.mapped", "check_encoder", lambda encoder, X: None)
+
+
+def map_the_columns_of_others() -> None:
+    """Take columns that maps make for those before them in the table."""
+    real = import_module("expunge.preprocessing.columns").ExtendedTable.__getitem__
+
+    def getitem(self: Any, source: Any) -> Any:
+        found = real(self, source)
+        return np.roll(found, 1) if source in self.made else found
+
+    put("preprocessing.columns:ExtendedTable", "__getitem__", getitem)
+
+
 def drop_no_category() -> None:
     """Let categories outlive their rows."""
     put(
