@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from expunge import LogisticRegression
 from expunge.exceptions import InvalidInput
+from expunge.linear_model.base import public_model
 from expunge.preprocessing.description import FitRange
 from expunge.tables import (
     ColumnSchema,
@@ -212,6 +213,11 @@ class TestFile:
         ("column", "said"),
         [
             ({"kind": "numeric"}, "\"kind\" of column 'x' is 'numeric'; give one of"),
+            ({"kind": "number", "map": "sinh"}, "\"map\" of column 'x' is 'sinh'"),
+            (
+                {"kind": "number", "map": "log", "scale": "minmax", "range": [1, 2]},
+                'cannot be the scale of those after it; give another "scale"',
+            ),
             ({"kind": "number", "encode": "one-hot"}, "a number has no 'encode'; it m"),
             ({"kind": "number", "impute": "mode"}, 'give one of "mean", "median"'),
             ({"kind": "number", "impute": float("nan")}, "\"impute\" of column 'x'"),
@@ -361,6 +367,33 @@ class TestTransformer:
         fits[0].forget(X=table.X.slice(0, 2), y=table.y[:2])
         fits[1].forget(["p000"])
         np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+
+    def test_functions_come_before_everything(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(0)
+        size = np.where(rng.random(N) < 0.1, np.nan, rng.exponential(90.0, size=N))
+        y = (np.nan_to_num(size) > 60.0).astype(int)
+        columns = (
+            make_column("size", "number", map="log1p", scale="robust"),
+            make_column("other", "number", map="sqrt", bins=4, quantum=0.5),
+        )
+        schema = parse_schema(
+            json.loads(Schema("y", "classification", columns).to_json())
+        )
+        assert schema.columns[0].describe().startswith("its log1p, missing becomes")
+        read(tmp_path, size=size, other=rng.random(N) * 9.0, y=y)
+        table = read_table(tmp_path / "rows.csv", ROLES, schema=schema)
+        described = describe_preprocessing(table)
+        model = LogisticRegression(alpha=1e-2, preprocessing=described)
+        model.fit(table.X, table.y, subjects=table.subjects).forget(["p003"])
+        names = model.get_feature_names_out().tolist()
+        assert names[:2] == ["log1p(size)", "sqrt(other)"]
+        left = np.arange(N) // 2 != 3
+        expected = np.log1p(size[left])
+        fitted = public_model(model).preprocessing.features  # type: ignore[union-attr]
+        filled = np.where(np.isnan(expected), np.nanmean(expected), expected)
+        centre, ends = np.median(filled), np.percentile(filled, [25, 75])
+        assert fitted.centre[0] == pytest.approx(centre, rel=1e-12)
+        assert fitted.scale[0] == pytest.approx(ends[1] - ends[0], rel=1e-12)
 
     def test_columns_treated_alike_share_a_step(self) -> None:
         features = (

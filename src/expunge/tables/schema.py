@@ -26,6 +26,7 @@ IMPUTE = ("mean", "median", "most_frequent")
 SCALE = ("standard", "robust", "minmax", "maxabs", "none")
 ENCODE = ("one-hot", "ordinal")
 ROLES = ("subject", "weight", "exposure", "offset")
+FUNCTIONS = ("arcsinh", "log", "log1p", "sqrt", "square")
 TASKS = ("classification", "regression")
 
 
@@ -40,6 +41,9 @@ class ColumnSchema:
     kind
         "number", "date" (days since 1970), "boolean" (0 and 1), "category" or
         "left out".
+    map
+        A function of each number before everything else: "log1p", "log", "sqrt",
+        "square" or "arcsinh"; None for none.
     impute
         What a missing number becomes: "mean", "median", "most_frequent", or a number.
     indicator
@@ -68,6 +72,7 @@ class ColumnSchema:
 
     name: str
     kind: str
+    map: str | None = None
     impute: str | float | None = None
     indicator: bool = False
     scale: str | None = None
@@ -99,6 +104,7 @@ class ColumnSchema:
             word = str(self.impute).replace("_", " ")
             named = word if self.impute in IMPUTE[1:] else f"the {word}"
             filled = named if isinstance(self.impute, str) else f"{self.impute:g}"
+            parts += [f"its {self.map}"] * (self.map is not None)
             parts.append(f"missing becomes {filled}")
             parts += ["a column says where"] * self.indicator
             scales = {
@@ -123,7 +129,7 @@ class ColumnSchema:
 # The fields that a column of each kind may have, beside its name and kind.
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "number": ("impute", "indicator", "scale", "bins", "quantum", "range"),
+        "number": ("map", "impute", "indicator", "scale", "bins", "quantum", "range"),
         "date": ("impute", "indicator", "scale", "bins", "quantum", "parts"),
         "boolean": ("impute", "indicator", "scale"),
         "category": ("encode", "categories", "rare_below"),
@@ -259,9 +265,11 @@ def build_transformer(schema: Schema) -> Any:
 
 def _build_numbers(alike: Sequence[ColumnSchema]) -> Any:
     """Return the transformer of columns of numbers."""
+    import numpy
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import (
+        FunctionTransformer,
         MaxAbsScaler,
         MinMaxScaler,
         RobustScaler,
@@ -279,9 +287,10 @@ def _build_numbers(alike: Sequence[ColumnSchema]) -> Any:
         "minmax": MinMaxScaler,
         "maxabs": MaxAbsScaler,
     }
-    if scale not in scalers:
-        return imputer
-    return make_pipeline(imputer, scalers[scale]())
+    steps = [imputer, *([scalers[scale]()] if scale in scalers else [])]
+    if alike[0].map is not None:
+        steps.insert(0, FunctionTransformer(getattr(numpy, alike[0].map)))
+    return make_pipeline(*steps) if steps[1:] else imputer
 
 
 def _build_categories(alike: Sequence[ColumnSchema]) -> Any:
@@ -382,6 +391,13 @@ def _require_settings(feature: ColumnSchema, where: str) -> None:
     """Raise if a setting of a column has no meaning."""
     if feature.is_number:
         _require_choice(feature.scale, SCALE, where=f'"scale" of {where}')
+        if feature.map is not None:
+            _require_choice(feature.map, FUNCTIONS, where=f'"map" of {where}')
+            if feature.range is not None and feature.scale == "minmax":
+                raise InvalidInput(
+                    f'{where}: "range" is of its numbers before "map", and cannot be '
+                    'the scale of those after it; give another "scale"'
+                )
         impute: object = feature.impute
         if not _is_number(impute):
             words = f'"impute" of {where}, unless it is a number,'

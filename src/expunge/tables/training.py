@@ -231,7 +231,7 @@ def describe_preprocessing(table: TrainingTable) -> Preprocessing:
 def _declare(group: Group, ranges: Mapping[Any, Any]) -> list[Group]:
     """Return a group with declared ranges as its scales: they need no unlearning."""
     scale = group.scale
-    declared = [name for name in group.columns if ranges[name] is not None]
+    declared = [name for name in group.columns if ranges.get(name) is not None]
     if not isinstance(scale, FitRange) or not declared:
         return [group]
     return [
