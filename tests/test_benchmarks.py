@@ -25,7 +25,7 @@ from benchmarks.scaling import Series, generate_dataset, series
 from benchmarks.stream import Stream, request_order
 from benchmarks.table import same_in_two_digits
 from benchmarks.timing import Measurement, collection_off, take_turns, time_call
-from benchmarks.wide import dense, embeddings, flights, growth, text
+from benchmarks.wide import dense, embeddings, flights, growth, hashed, text
 from benchmarks.wide.data import (
     FLIGHT_WORDS,
     generate_dense,
@@ -340,6 +340,18 @@ def test_wide_text_contests_measure_everything() -> None:
         assert "NOT ALL" not in str(section)
         assert all(np.isfinite(target.value) for target in section.targets[:2])
     assert all(target.value > 1.0 for target in memory.targets)
+
+
+def test_hashed_texts_measure_both_heads() -> None:
+    softmax, one_vs_rest = hashed.run_hashed(QUICK)
+    assert softmax.title.startswith("Softmax of hashed texts, n = 500")
+    for section in (softmax, one_vs_rest):
+        assert [target.name.split(":")[0] for target in section.targets] == [
+            "refit / request",
+            "our fit / scikit-learn, lbfgs",
+        ]
+        assert all(target.value > 0.0 for target in section.targets)
+        assert "NOT ALL" not in str(section.tables)
 
 
 def test_wide_growth_finds_exponents() -> None:

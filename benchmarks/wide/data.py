@@ -103,6 +103,23 @@ def generate_text(shape: TextShape, seed: int = 0) -> Labelled:
     return Labelled(X, (eta + rng.logistic(size=n) > 0.0).astype(np.intp))
 
 
+def generate_words(
+    n: int, k: int, *, n_words: int = 50_000, length: int = 60, seed: int = 0
+) -> tuple[list[str], NDArray[np.intp]]:
+    """Return texts of words by Zipf's law, and the class of each.
+
+    Three in ten words are drawn by the law of the class, in which other words are
+    frequent.
+    """
+    rng = np.random.default_rng([seed, n, k, n_words, length])
+    law = np.cumsum(1.0 / np.arange(1, n_words + 1))
+    y = rng.integers(0, k, size=n)
+    order = np.array([rng.permutation(n_words) for _ in range(k)])
+    common, own = (_draw(rng, law, (n, length)) for _ in range(2))
+    words = np.where(rng.random((n, length)) < 0.3, order[y[:, None], own], common)
+    return [" ".join(f"w{word}" for word in row) for row in words.tolist()], y
+
+
 def _draw(
     rng: np.random.Generator, law: NDArray[np.float64], shape: tuple[int, ...]
 ) -> NDArray[np.intp]:

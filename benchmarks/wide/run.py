@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..report import Section
-from . import dense, embeddings, flights, growth, text
+from . import dense, embeddings, flights, growth, hashed, text
 from .settings import FULL, Sizes
 
 
@@ -16,5 +16,6 @@ def run(data_dir: Path | None = None, sizes: Sizes = FULL) -> Iterator[Section]:
     yield from embeddings.run_embeddings(sizes)
     yield from dense.run_sentences(data_dir, sizes)
     yield from text.run_text(sizes)
+    yield from hashed.run_hashed(sizes)
     yield from flights.run_flights(data_dir, sizes)
     yield from growth.run_growth(sizes)

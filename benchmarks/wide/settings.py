@@ -62,6 +62,8 @@ class Sizes:
         Dense data of which the classes grow.
     embeddings
         Data with a spectrum like that of embeddings.
+    hashed
+        Texts, classes, and columns that they are hashed into.
     thinning
         Of real data, every how-manyth row is taken.
     """
@@ -76,6 +78,7 @@ class Sizes:
     classes: tuple[int, ...]
     growing: DenseShape
     embeddings: DenseShape
+    hashed: DenseShape
     thinning: int = 1
 
 
@@ -94,6 +97,7 @@ FULL = Sizes(
     classes=(5, 10, 20, 40, 80),
     growing=DenseShape(10_000, 10, 256),
     embeddings=DenseShape(50_000, 20, 384),
+    hashed=DenseShape(100_000, 20, 2**16),
 )
 QUICK = Sizes(
     softmax=(DenseShape(300, 3, 8),),
@@ -106,6 +110,7 @@ QUICK = Sizes(
     classes=(3, 5),
     growing=DenseShape(200, 3, 6),
     embeddings=DenseShape(600, 3, 8),
+    hashed=DenseShape(500, 3, 64),
     thinning=20,
 )
 
