@@ -274,6 +274,27 @@ def test_elsewhere_it_is_off_and_loud_noise_is_named(name: str) -> None:
     assert "noise is larger than the signal" in str(caught[0].message)
 
 
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_loud_noise_is_named_for_classes_too(loss: str) -> None:
+    X, y = houses()
+    classes = np.where(y > np.median(y), "dear", "cheap")
+    typical = np.sqrt(np.mean((X**2).sum(axis=1)) + 1.0)
+    for sigma, loud in ((1.9 / typical, False), (2.1 / typical, True)):
+        model = LogisticRegression(
+            loss=loss, alpha=0.1, penalize_intercept=True, budget=Budget(sigma=sigma)
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X, classes, subjects=range(len(X)))
+            n_fit = len(caught)
+            model.forget([3])
+        assert len(caught) == n_fit == loud
+        for one in caught:
+            assert one.category is LoudNoiseWarning
+            assert "typical row's score" in str(one.message)
+            assert one.filename == __file__
+
+
 def test_classes_and_models_without_a_budget_have_no_units() -> None:
     X, y = houses()
     classes = np.where(y > 3.0, "dear", "cheap")

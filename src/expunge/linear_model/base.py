@@ -94,6 +94,7 @@ from .parameters import (
     penalty_of,
     require_parameters,
     warn_of_loud_noise,
+    warn_of_loud_scores,
     warn_without_budget,
 )
 from .rows import (
@@ -907,17 +908,20 @@ def fit_prepared(
 
 
 def _require_quiet(private: PrivateModel, prepared: Prepared) -> None:
-    """Warn if noise in the unit of the targets is larger than what they tell.
+    """Warn if noise is larger than what the targets or the classes tell.
 
     At a fit alone, when nobody has left.
     """
     terms, targets = private.terms, prepared.targets
-    if terms.budget is None or terms.units is not None or targets is None:
-        return
-    if not private.objective.loss.has_identity_link:
+    if terms.budget is None or terms.units is not None:
         return
     sizes = private.answer.state.magnitude
     typical = sqrt(sizes.square_norm / sizes.weight)
+    if prepared.labels is not None:
+        warn_of_loud_scores(terms.budget.deviation * typical)
+        return
+    if targets is None or not private.objective.loss.has_identity_link:
+        return
     warn_of_loud_noise(
         private.objective,
         noise=terms.budget.deviation * typical,

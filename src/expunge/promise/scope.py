@@ -119,9 +119,9 @@ QUANTA_GUESSED = (
 )
 # And one whose noise is counted in deviations of the targets these.
 TARGETS_SCALED = (
-    "sigma, tau and the radius budget are shares of the standard deviation of each "
-    "target, which after every request is, to the last bit, that of the rows that are "
-    "then in the model"
+    "sigma, tau, the radius budget and the radius in the private record are shares of "
+    "the standard deviation of each target, which after every request is, to the last "
+    "bit, that of the rows that are then in the model"
 )
 TARGETS_EXACT = (
     "what the mean and the standard deviation of the targets from before a request "
