@@ -31,7 +31,7 @@ U = 2.0**-53
 def attack(rng: Generator, checker: Checker) -> None:
     """Sum split rows, take some away, and compare with sums in more precision."""
     scaled = pick(rng, "numbers", "flags")
-    n_rows = int(rng.integers(1, 40)) if chance(rng, 0.8) else 12_000
+    n_rows = int(rng.integers(1, 40)) if chance(rng, 0.95) else 12_000
     drawn = Drawn(int(rng.integers(2**31)), n_rows, scaled, int(rng.integers(3)))
     with ExitStack() as stack:
         # Blocks that are short, or all rows; and a machine without tabmat.
