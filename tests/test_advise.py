@@ -45,6 +45,7 @@ from expunge.plan.trials import (
     under,
 )
 from expunge.promise.budget import (
+    SIGMA_OF_LOOKS,
     SIGMA_WITH_ROWS,
     SIGMA_WITHOUT_ROWS,
     guess_of,
@@ -273,7 +274,7 @@ def _replay(kind: str, sigma: float, order: NDArray[Any]) -> list[Any]:
 def test_so_many_requests_really_read_the_rows(kind: str) -> None:
     """Exactly in the order tried, and about as many in another one."""
     always, *others = _advise(kind).trials
-    assert always.sigma <= SIGMA_WITH_ROWS and always.looks == REQUESTS
+    assert always.sigma <= SIGMA_OF_LOOKS and always.looks == REQUESTS
     another = np.random.default_rng(9).permutation(N_ROWS)[:REQUESTS]
     for trial in others:
         done = _replay(kind, trial.sigma, _trials(kind).orders[0][:REQUESTS])

@@ -50,8 +50,8 @@ def test_without_a_sigma_there_is_no_figure() -> None:
 
 
 def test_answers_under_small_noise_always_look() -> None:
-    assert Budget(sigma=1e-3).always_looks and Budget(sigma=1e-9).always_looks
-    assert not Budget(sigma=1.1e-3).always_looks
+    assert Budget(sigma=1e-2).always_looks and Budget(sigma=1e-9).always_looks
+    assert not Budget(sigma=1.1e-2).always_looks
 
 
 def test_joint_releases_share_the_promise() -> None:

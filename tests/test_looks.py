@@ -37,7 +37,7 @@ from expunge.private_model.answers import (
     retrain_answer,
 )
 from expunge.private_model.model import PrivateModel
-from expunge.promise.budget import SIGMA_WITH_ROWS
+from expunge.promise.budget import SIGMA_OF_LOOKS
 from expunge.promise.radius import Radii
 from expunge.removal import measure_gradient
 from expunge.removal.newton import hessian_step
@@ -101,7 +101,7 @@ def test_a_look_is_one_pass(
 def test_every_answer_is_looked_at_where_noise_is_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for sigma, looks in ((SIGMA_WITH_ROWS, 1), (2.0 * SIGMA_WITH_ROWS, 0)):
+    for sigma, looks in ((SIGMA_OF_LOOKS, 1), (2.0 * SIGMA_OF_LOOKS, 0)):
         model = fitted(Budget(sigma=sigma))
         passes = count_blocks(monkeypatch)
         model.forget([5])

@@ -183,6 +183,8 @@ LARGEST_MODEL = 2.0**40
 # and where they are not, noise has to hide what nobody looks at. Both are constants of
 # the contract: neither is chosen from data (docs/decisions/0056-default-noise.md).
 SIGMA_WITH_ROWS, SIGMA_WITHOUT_ROWS = 1e-3, 0.1
+# Up to this sigma every answer looks where rows are kept: another constant.
+SIGMA_OF_LOOKS = 1e-2
 # Beyond these the grid or the largest parameter would leave the range of floats.
 SMALLEST_SIGMA, LARGEST_SIGMA = 1e-250, 1e250
 
@@ -324,11 +326,11 @@ class Budget:
     def always_looks(self) -> bool:
         """Whether every answer looks at the rows, if they are kept.
 
-        Noise as small as that of the default hides a removal only after a look, for
-        some people and not for others: how long an answer takes would tell which. So
-        all of them look.
+        Noise that is little more than that of the default hides a removal only after a
+        look, for some people and not for others: how long an answer takes would tell
+        which. So all of them look.
         """
-        return self.deviation <= SIGMA_WITH_ROWS
+        return self.deviation <= SIGMA_OF_LOOKS
 
     @property
     def grid(self) -> float:
