@@ -95,8 +95,8 @@ def guess_preprocessing(
             groups.append(Group(own, fill, scale=Standardise(), part=part))
         binned = [one for one in own if guesses[one].quantum is not None]
         if binned and rows_kept:
-            quanta = tuple(guesses[one].quantum or 1.0 for one in binned)
-            bins = Bins(quantum=quanta)
+            given = tuple(guesses[one].quantum or 1.0 for one in binned)
+            bins = Bins(quantum=given)
             groups.append(Group(tuple(binned), encode=bins, part=part))
     for one in sources:
         guess = guesses[one]
@@ -107,8 +107,8 @@ def guess_preprocessing(
             unknown = "ignore" if guess.least is None else "infrequent_if_exist"
             encode = OneHot(unknown=unknown, least=guess.least)  # type: ignore[arg-type]
             groups.append(Group((one,), encode=encode))
-    binned = any(isinstance(group.encode, Bins) for group in groups)
-    return Preprocessing(tuple(groups), guessed=True, quanta_guessed=binned)
+    quanta = any(isinstance(group.encode, Bins) for group in groups)
+    return Preprocessing(tuple(groups), guessed=True, quanta_guessed=quanta)
 
 
 def _guess(values: NDArray[Any], source: Source) -> _Guess:
