@@ -200,6 +200,9 @@ class TestMaps:
             (SplineTransformer(knots=KNOTS, sparse_output=True), "leave sparse_output"),
             (SplineTransformer(knots=KNOTS[:, :2]), "SplineTransformer: "),
             (KBinsDiscretizer(), "learns its edges from the rows; give them"),
+            (MinMaxScaler(clip=True), "last step of all"),
+            (TfidfTransformer(norm=None, sublinear_tf=True), "np.log1p"),
+            (TfidfTransformer(norm=None, use_idf=False), "leave use_idf"),
             (RBFSampler(gamma="scale", random_state=0), "give a number: gamma=1.0"),
             (RBFSampler(), "random_state=0"),
             (SkewedChi2Sampler(random_state=None), "random_state=0"),
@@ -662,6 +665,20 @@ class TestGraphs:
         found = run(tmp_path / "model.onnx", given, runtime)
         wanted = model.predict_proba(X)
         np.testing.assert_allclose(found["probabilities"], wanted, rtol=1e-9)
+
+    def test_in_single_precision(self, runtime: str, tmp_path: Path) -> None:
+        X = table()
+        y = labels(X[["score", "age"]].to_numpy())
+        steps = make_pipeline(BEFORE, Normalizer(), RBFSampler(random_state=0))
+        model = LogisticRegression(alpha=1e-2, preprocessing=steps).fit(X, y)
+        ship(model, tmp_path / "model.onnx", dtype="float32")
+        given = {
+            name: X[[name]].to_numpy(dtype=object if name == "city" else np.float32)
+            for name in X.columns
+        }
+        found = run(tmp_path / "model.onnx", given, runtime)
+        wanted = model.predict_proba(X)
+        np.testing.assert_allclose(found["probabilities"], wanted, atol=1e-4)
 
     def test_maps_that_follow_each_other(self, runtime: str, tmp_path: Path) -> None:
         X = rows(90)

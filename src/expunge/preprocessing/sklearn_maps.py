@@ -405,7 +405,8 @@ def _refuse_bins(step: KBinsDiscretizer) -> dict[str, Any]:
     raise Unsupported(
         f"KBinsDiscretizer(strategy={step.strategy!r}) learns its edges from the rows; "
         "give them: FunctionTransformer(np.digitize, kw_args={'bins': [18, 65]}), and "
-        "OneHotEncoder() after it for one feature each"
+        "OneHotEncoder() after it for one feature each; or let expunge.Bins() learn "
+        "them, and forget"
     )
 
 

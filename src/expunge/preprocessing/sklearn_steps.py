@@ -246,8 +246,9 @@ def _describe_step(step: Any, n_columns: int) -> Described:
     if reader is None:
         raise Unsupported(
             f"{type(step).__name__} as preprocessing: how its features follow rows "
-            f"that leave is not known here; use {WORKING}; if it learns nothing from "
-            "the rows, pass a map of rows of your own (expunge.Encoder)"
+            f"that leave is not known here; use {WORKING}; or, for what learns nothing "
+            "from the rows, one of scikit-learn's that learn nothing, such as "
+            "PolynomialFeatures, or a map of rows of your own (expunge.Encoder)"
         )
     described: Described = reader(step, n_columns)
     return described
@@ -309,8 +310,8 @@ def _require_defaults(step: Any, **wanted: Any) -> None:
         same = given is value or given == value
         if not same and not (given != given and value != value):
             raise Unsupported(
-                f"{type(step).__name__}({name}={given!r}) has no counterpart that can "
-                f"forget; leave {name} at its default"
+                f"{type(step).__name__}({name}={given!r}) has no counterpart here; "
+                f"leave {name} at its default"
             )
 
 
@@ -333,7 +334,7 @@ def _read_standard(step: Any, n_columns: int) -> Standardise:
 
 def _read_min_max(step: Any, n_columns: int) -> FitRange:
     del n_columns
-    _require_defaults(step, clip=False)
+    _refuse_clip(step)
     low, high = map(float, step.feature_range)
     if not low < high:
         raise InvalidInput(
@@ -343,10 +344,19 @@ def _read_min_max(step: Any, n_columns: int) -> FitRange:
     return FitRange(low, high)
 
 
+def _refuse_clip(step: Any) -> None:
+    """Refuse what is not linear in the rows, and say what does it last of all."""
+    if getattr(step, "clip", False):
+        raise Unsupported(
+            f"{type(step).__name__}(clip=True) is not linear in the rows; leave clip "
+            "out, and let the last step of all be FunctionTransformer(np.clip, "
+            "kw_args={'a_min': 0, 'a_max': 1})"
+        )
+
+
 def _read_max_abs(step: Any, n_columns: int) -> FitSize:
     del n_columns
-    if hasattr(step, "clip"):
-        _require_defaults(step, clip=False)
+    _refuse_clip(step)
     return FitSize()
 
 
@@ -373,7 +383,12 @@ def _read_robust(step: Any, n_columns: int) -> FitQuantiles:
 
 def _read_terms(step: Any, n_columns: int) -> WeighTerms:
     del n_columns
-    _require_defaults(step, use_idf=True, sublinear_tf=False)
+    if step.sublinear_tf:
+        raise Unsupported(
+            "TfidfTransformer(sublinear_tf=True); leave it out, and put "
+            "FunctionTransformer(np.log1p) before"
+        )
+    _require_defaults(step, use_idf=True)
     if not step.smooth_idf:
         raise Unsupported(
             "TfidfTransformer(smooth_idf=False): a term that nobody has any more would "
