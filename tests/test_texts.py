@@ -34,6 +34,7 @@ from expunge.linear_model.base import private_model
 from expunge.preprocessing.hashed import HashedTexts, read_input_map
 from expunge.preprocessing.inputs import encode_inputs
 from expunge.registry import Registry
+from tests.calling import call
 
 HASHED = HashingVectorizer(n_features=2**9)
 ALPHABET = list("abcdefgh ÄßéİŁ,.!12 ")
@@ -290,3 +291,64 @@ def test_a_fit_that_is_refused_names_what_works_without_hashing_again(
     with pytest.raises(expunge.exceptions.CannotFit):
         model(budget=Budget(sigma=1e-14, tau=1e-17)).fit(X, y, people)
     assert len(hashed) == 1
+
+
+class TestCommandLine:
+    """A column of texts is the only feature that a model reads."""
+
+    def test_fits_adds_predicts_and_forgets(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        X, y, people = problem(200)
+        kind = np.where(y > 0, "spam", "ham")
+        table = pd.DataFrame({"sender": people, "body": X, "kind": kind, "size": 3.5})
+        table.loc[5, "body"] = None
+        table.to_csv("mails.csv", index=False)
+        about = ("--target", "kind", "--subject", "sender")
+        assert call("init").code == 0
+        done = call("fit", "spam", "mails.csv", *about, "--text", "body")
+        assert done.code == 0, done.err
+        assert "its words hashed into 65536 columns" in done.words
+        assert "the model reads a text" in done.words
+        assert call("forget", "person 3").code == 0
+        table[:4].assign(sender="new").to_csv("more.csv", index=False)
+        assert call("add", "spam", "more.csv").code == 0
+        predicted = call("predict", "spam", "mails.csv")
+        assert predicted.code == 0
+        with Registry.open(tmp_path / "expunge-registry") as registry:
+            assert registry.model("spam").certificate_.status == "certified"
+            assert registry.model("spam").score(table[["body"]].fillna(""), kind) > 0.8
+
+    def test_schema_says_what_is_text(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        X, y, people = problem(80)
+        table = pd.DataFrame({"who": people, "body": X, "kind": y, "size": y + 0.5})
+        table.to_csv("mails.csv", index=False)
+        about = ("--target", "kind", "--subject", "who")
+        assert call("init").code == 0
+        done = call("fit", "a", "mails.csv", *about, "--text", "body")
+        assert done.code == 0
+        schema = Path("mails.schema.json").read_text()
+        narrow = schema.replace("65536", "256")
+        Path("narrow.json").write_text(narrow)
+        done = call("fit", "b", "mails.csv", *about, "--schema", "narrow.json")
+        assert done.code == 0, done.err
+        assert "hashed into 256 columns" in done.words
+        wide = narrow.replace('"left out"', '"number"').replace(
+            ', "why": "the model reads a text"', ""
+        )
+        for text, said in (
+            (wide, "is read by itself"),
+            (schema.replace("65536", "1"), "a number of columns"),
+        ):
+            Path("bad.json").write_text(text)
+            done = call("fit", "c", "mails.csv", *about, "--schema", "bad.json")
+            assert done.code != 0
+            assert said in done.err
+        both = ("--schema", "narrow.json", "--text", "body")
+        assert "omit it" in call("fit", "c", "mails.csv", *about, *both).err
+        done = call("fit", "c", "mails.csv", *about, "--text", "kind")
+        assert "is used twice" in done.err

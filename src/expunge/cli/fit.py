@@ -119,6 +119,13 @@ class DataOptions:
             "repeated.",
         ),
     ] = None
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Read the words of this column, hashed, and no other column.",
+        ),
+    ] = None
     schema: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Read from this file what each column is."),
@@ -315,6 +322,8 @@ def fit_table(asked: Fit) -> Result:
             f"--write-schema {options.write_schema}: there is no such folder; make it"
         )
     given = None if options.schema is None else read_schema(options.schema)
+    if given is not None and options.text is not None:
+        raise InvalidInput("--text with --schema, which says what is text; omit it")
     roles = Roles(
         target=options.target,
         subject=options.subject,
@@ -323,6 +332,7 @@ def fit_table(asked: Fit) -> Result:
         offset=options.offset,
         drop=tuple(options.drop or ()),
         category=tuple(options.category or ()),
+        text=options.text,
         task=asked.estimator.choose_task(),
     )
     table = read_table(file, roles, schema=given)
@@ -426,6 +436,7 @@ def fit_files(asked: Fit) -> Result:
         "schema": options.schema,
         "write-schema": options.write_schema,
         "category": options.category,
+        "text": options.text,
         "alphas": asked.estimator.alphas,
         "class-weight": asked.estimator.class_weight,
         "exposure": options.exposure,

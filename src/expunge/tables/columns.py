@@ -144,6 +144,13 @@ class TableColumn:
         words = self.values.cast(arrow.string())
         return words.fill_null(MISSING_CATEGORY)
 
+    def to_texts(self) -> Any:
+        """Return the values as text; a missing one is empty."""
+        if self.content is Content.other:
+            what = f"it holds {self.values.type}"
+            raise self.make_error(what, advice="store text, or leave it out")
+        return self.values.cast(self.file.arrow.string()).fill_null("")
+
     def find_missing(self) -> NDArray[np.bool]:
         """Return which values are missing."""
         absent = self.values.is_null(nan_is_null=True)

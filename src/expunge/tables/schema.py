@@ -21,7 +21,7 @@ from .columns import MISSING_CATEGORY
 from .files import format_names, shorten
 
 FORMAT = "expunge schema 1"
-LEFT_OUT = "left out"
+TEXT, LEFT_OUT = "text", "left out"
 IMPUTE = ("mean", "median", "most_frequent")
 SCALE = ("standard", "robust", "minmax", "maxabs", "none")
 ENCODE = ("one-hot", "ordinal")
@@ -39,7 +39,7 @@ class ColumnSchema:
     name
         Name of the column.
     kind
-        "number", "date" (days since 1970), "boolean" (0 and 1), "category" or
+        "number", "date" (days since 1970), "boolean" (0 and 1), "category", "text" or
         "left out".
     map
         A function of each number before everything else: "log1p", "log", "sqrt",
@@ -66,6 +66,8 @@ class ColumnSchema:
         All categories, declared; None learns them from the rows.
     rare_below
         Categories with fewer rows than this share one column.
+    width
+        Into how many columns the words of a text are hashed.
     why
         Why the column is left out.
     """
@@ -83,6 +85,7 @@ class ColumnSchema:
     encode: str | None = None
     categories: tuple[str, ...] | None = None
     rare_below: int | None = None
+    width: int | None = None
     why: str | None = None
 
     @property
@@ -119,6 +122,8 @@ class ColumnSchema:
             if self.range is not None:
                 parts.append(f"from {self.range[0]:g} to {self.range[1]:g}")
             return ", ".join(filter(None, parts))
+        if self.kind == TEXT:
+            return f"its words hashed into {self.width} columns"
         declared = "learnt" if self.categories is None else "declared"
         parts += [f"{self.encode}, categories {declared}"]
         if self.rare_below is not None:
@@ -133,6 +138,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "date": ("impute", "indicator", "scale", "bins", "quantum", "parts"),
         "boolean": ("impute", "indicator", "scale"),
         "category": ("encode", "categories", "rare_below"),
+        TEXT: ("width",),
         LEFT_OUT: ("why",),
     }
 )
@@ -142,6 +148,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "date": {"impute": "mean", "scale": "standard"},
         "boolean": {"impute": "most_frequent", "scale": "none"},
         "category": {"encode": "one-hot"},
+        TEXT: {"width": 2**16},
         LEFT_OUT: {},
     }
 )
@@ -361,7 +368,13 @@ def parse_schema(data: Any) -> Schema:
     for name in names:
         if names.count(name) > 1 or name == about["name"]:
             raise InvalidInput(f"column {name!r} is described twice; keep one of them")
-    return Schema(about["name"], about["task"], columns, classes=classes)
+    schema = Schema(about["name"], about["task"], columns, classes=classes)
+    if len(schema.used) > 1 and any(one.kind == TEXT for one in schema.used):
+        raise InvalidInput(
+            'a column of kind "text" is read by itself; give the other columns the '
+            'kind "left out"'
+        )
+    return schema
 
 
 def _parse_column(data: Any) -> ColumnSchema:
@@ -405,6 +418,11 @@ def _require_settings(feature: ColumnSchema, where: str) -> None:
         _require_bins(feature, where)
         if not isinstance(feature.indicator, bool):
             raise InvalidInput(f'"indicator" of {where} must be true or false')
+    elif feature.kind == TEXT:
+        if type(feature.width) is not int or not 2 <= feature.width < 2**31:
+            raise InvalidInput(
+                f'"width" of {where} must be a number of columns, such as 65536'
+            )
     elif feature.is_used:
         _require_choice(feature.encode, ENCODE, where=f'"encode" of {where}')
         if feature.encode == "ordinal" and feature.categories is None:

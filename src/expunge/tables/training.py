@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,10 @@ from .columns import FILL_IN, REPLACE, VALUE_MISSING, Content, TableColumn
 from .files import INDEX, MISSING, TableFile, format_names, locate_rows, open_table
 from .kinds import infer_category, infer_column
 from .people import take_ids
-from .schema import LEFT_OUT, ColumnSchema, Schema, build_transformer, make_column
+from .schema import LEFT_OUT, TEXT, ColumnSchema, Schema, build_transformer, make_column
+
+if TYPE_CHECKING:
+    from ..preprocessing.hashed import HashedTexts
 
 # A target with more distinct values than this is not guessed to be classes.
 MOST_CLASSES = 50
@@ -45,6 +48,8 @@ class Roles:
         Columns to leave out; they are not read.
     category
         Columns to take as words, whatever they look like.
+    text
+        The column of texts that the model reads, and no other then.
     task
         "classification" or "regression"; None lets the target decide.
     bins
@@ -61,6 +66,7 @@ class Roles:
     offset: str | None = None
     drop: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
+    text: str | None = None
     task: str | None = None
     bins: bool = True
     more: bool = False
@@ -74,7 +80,8 @@ class Roles:
     @property
     def spelled(self) -> set[str]:
         """The columns of a CSV file to take as it spells them: 007 is not a number."""
-        return {self.target, *self.category, *filter(None, [self.subject])}
+        named = filter(None, [self.subject, self.text])
+        return {self.target, *self.category, *named}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,14 +215,18 @@ def read_features(
     return X, [column.to_pylist() for column in texts]
 
 
-def describe_preprocessing(table: TrainingTable) -> Preprocessing:
+def describe_preprocessing(table: TrainingTable) -> "Preprocessing | HashedTexts":
     """Return what a model does with the columns of a table, for ``preprocessing=``.
 
     Beside what ``build_transformer`` says it says whether that was guessed from the
     rows, and certificates of the model say so too.
     """
+    from ..preprocessing.hashed import HashedTexts
     from ..preprocessing.sklearn_steps import describe
 
+    for one in table.schema.used:
+        if one.kind == TEXT and one.width is not None:  # the only one
+            return HashedTexts(n_features=one.width)
     described = describe(build_transformer(table.schema), table.X)
     ranges = {one.name: one.range for one in table.schema.used}
     groups = [part for group in described.groups for part in _declare(group, ranges)]
@@ -319,13 +330,14 @@ def _find_features(
 ) -> tuple[str, ...]:
     """Return the columns to read as features; refuse names that do not fit."""
     named = [*roles.named, *roles.drop]
-    for name in (*roles.named, *roles.category):
+    words = [*roles.category, *filter(None, [roles.text])]
+    for name in (*roles.named, *words):
         file.require_column(name)
     for name in roles.drop:
         if name not in file.names:
             file.require_column(name)
-    for name in (*roles.named, *roles.category):
-        if (*named, *roles.category).count(name) > 1:
+    for name in (*roles.named, *words):
+        if (*named, *words).count(name) > 1:
             raise InvalidInput(
                 f"{file.path}: column {name!r} is used twice; give different columns "
                 "as target, subject, weight and exposure, and drop none of them"
@@ -390,6 +402,10 @@ def _infer_schema(
     for name in dict.fromkeys(file.names):
         if name in roles.drop:
             found.append(make_column(name, LEFT_OUT, why="as you asked"))
+        elif name in columns and name == roles.text:
+            found.append(make_column(name, TEXT))
+        elif name in columns and roles.text is not None:
+            found.append(make_column(name, LEFT_OUT, why="the model reads a text"))
         elif name in roles.category:
             found.append(infer_category(columns[name]))
         elif name in columns:
@@ -456,6 +472,8 @@ def _code_people(subjects: list[str]) -> Index:
 def _take(columns: dict[str, TableColumn], feature: ColumnSchema) -> Any:
     """Return a column as the model sees it, within what the schema declares."""
     column = columns[feature.name]
+    if feature.kind == TEXT:
+        return column.to_texts()
     if not feature.is_number:
         words = column.to_words()
         if feature.categories is not None:
