@@ -448,6 +448,10 @@ class TestCache:
             EmbeddingClassifier(made_by).fit(pairs, y, people)
         with pytest.raises(TypeError, match="not copied"):
             pickle.dumps(cache)
+        model = EmbeddingClassifier(FixedMap(Encoder(), cache=cache))
+        copied = pickle.loads(pickle.dumps(model.fit(X, y, people)))
+        np.testing.assert_array_equal(copied.predict(X), model.predict(X))
+        assert copied.encoder.cache is None
         assert "private" in repr(cache)
 
 

@@ -20,7 +20,7 @@ from ..report import Section, Target, number, timings_table
 from ..timing import progress
 from .contest import Contest, compete, facts_table, time_processor
 from .data import Labelled, generate_words
-from .settings import ALPHA, SMALL_SIGMA, Sizes, make_budget
+from .settings import ALPHA, SIGMA, Sizes, make_budget
 
 HEADS = {"softmax": SoftmaxRegression, "one-vs-rest": LogisticRegression}
 RIVAL = "scikit-learn, lbfgs"
@@ -45,7 +45,7 @@ def section(name: str, data: Labelled, *, sizes: Sizes, hashing: float) -> Secti
     rival: Any = plain if name == "softmax" else OneVsRestClassifier(plain)
 
     def model() -> Any:
-        budget = make_budget(SMALL_SIGMA)
+        budget = make_budget(SIGMA)
         return HEADS[name](alpha=ALPHA, mechanism=sizes.mechanism, budget=budget)
 
     contest = Contest(
@@ -73,7 +73,7 @@ def section(name: str, data: Labelled, *, sizes: Sizes, hashing: float) -> Secti
         [
             f"hashing all texts once takes {number(hashing)} s of the processor, "
             f"{data.X.nnz / len(data.y):.0f} entries a row; generated texts",
-            f"alpha {ALPHA:g}, noise of sigma {SMALL_SIGMA:g}; scikit-learn's fit ends "
+            f"alpha {ALPHA:g}, noise of sigma {SIGMA:g}; scikit-learn's fit ends "
             f"at its default tolerance, ours at a gradient of "
             f"{number(outcome.gradient)}",
         ],

@@ -124,6 +124,10 @@ class FixedMap(InputMap):
         del memo
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle may hold: a copy of the cache would not forget."""
+        return vars(self) | {"cache": None}
+
     def __repr__(self) -> str:
         return f"FixedMap({self.name!r})"
 
