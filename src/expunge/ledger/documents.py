@@ -27,7 +27,7 @@ from typing import (
     get_type_hints,
 )
 
-from ..core.values import LARGEST_INTEGER, loads
+from ..core.values import LARGEST_INTEGER, loads, require_shallow
 from ..exceptions import InvalidInput, needing
 from ..promise.canonical import Document, describe
 
@@ -213,8 +213,9 @@ def _decoder(kinds: Any) -> Decoder[Any]:
 
 def _decode(data: bytes, kinds: Any) -> Any:
     try:
+        require_shallow(data.decode("utf-8", "surrogatepass"))
         return _decoder(kinds).decode(data)
-    except (MsgspecError, ValueError, RecursionError) as error:
+    except (MsgspecError, ValueError) as error:
         raise _explain(error, data, kinds=kinds) from None
 
 

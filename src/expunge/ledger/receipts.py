@@ -434,7 +434,7 @@ def check_receipt(receipt: str | bytes, public_pem: str | bytes) -> ReceiptVerdi
     try:
         # Some editors put a mark of the encoding in front.
         spelled = dumps(loads(data.decode("utf-8-sig"), "Receipt")).encode()
-    except (InvalidInput, RecursionError, UnicodeDecodeError):
+    except (InvalidInput, UnicodeDecodeError):
         return verdict
     if spelled != data and _check_bytes(spelled, history).valid:
         return replace(_refuse((), (RESAVED,)), resaved=True)

@@ -167,10 +167,7 @@ class Document(Spelled):
         Spaces and the order of keys do not matter, so that a person may lay a
         document out for reading; ``digest`` speaks of the canonical spelling.
         """
-        try:
-            return cls.from_fields(loads(text, cls.__name__))
-        except RecursionError:
-            raise InvalidInput(f"{cls.__name__}: nested too deeply") from None
+        return cls.from_fields(loads(text, cls.__name__))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:

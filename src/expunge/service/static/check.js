@@ -44,7 +44,8 @@ async function sha256(...parts) {
 
 // JavaScript's own numbers, escapes and order of strings are those of the standard.
 export function spell(value, depth = 0) {
-  require(depth <= DEEPEST, "it is nested too deeply");
+  const inside = value !== null && typeof value === "object";
+  require(!inside || depth < DEEPEST, "it is nested too deeply");
   if (Array.isArray(value)) return `[${value.map((one) => spell(one, depth + 1)).join(",")}]`;
   if (value !== null && typeof value === "object") {
     const names = Object.keys(value).sort();
