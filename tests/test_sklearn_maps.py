@@ -284,6 +284,16 @@ class TestAlone:
         plain = ours.to_sklearn()
         np.testing.assert_allclose(plain.predict_proba(X), ours.predict_proba(X))
 
+    def test_features_have_the_names_of_columns(self) -> None:
+        X = pd.DataFrame(rows(), columns=["a", "b", "c"])
+        step = PolynomialFeatures(2, interaction_only=True, include_bias=False)
+        ours = LogisticRegression(alpha=1e-2, preprocessing=step)
+        ours.fit(X, labels(X.to_numpy()))
+        names = ["a", "b", "c", "a b", "a c", "b c"]
+        assert ours.get_feature_names_out().tolist() == names
+        plain = ours.to_sklearn()
+        np.testing.assert_allclose(plain.predict_proba(X), ours.predict_proba(X))
+
     def test_certificate_names_map_parameters_and_digest(self) -> None:
         X = rows()
         step = RBFSampler(gamma=0.5, n_components=7, random_state=3)

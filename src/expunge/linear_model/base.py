@@ -781,7 +781,10 @@ def prepare(
     else:
         X, y = check_rows(estimator, X, y)
         if encoder is not None:
-            encoding = Mapped.of(encoder, X, keeps_encoded=keeps_encoded)
+            names = getattr(estimator, "feature_names_in_", ())
+            encoding = Mapped.of(
+                encoder, X, keeps_encoded=keeps_encoded, columns=tuple(names)
+            )
     if encoding is UNCHANGED and getattr(estimator, "keep_data", True) == "encoded":
         raise InvalidInput(
             "keep_data='encoded' is for preprocessing that is a map of rows alone "

@@ -22,7 +22,7 @@ The map may come after steps that learn. It is no linear map of sums, so that th
 are read at every request.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -102,20 +102,21 @@ class PublicMap:
         The map, and how many features it gives.
     first
         What comes before it, fitted; None if nothing does.
-    n_columns
-        How many columns the map takes.
+    n_columns, columns
+        How many columns the map takes, and their names if they have any.
     """
 
     encoder: Any
     n_features: int
     first: FittedPreprocessing | None = None
     n_columns: int = 0
+    columns: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the features."""
-        columns = [f"x{index}" for index in range(self.n_columns)]
-        columns = columns if self.first is None else list(self.first.names)
+        columns = self.columns or [f"x{index}" for index in range(self.n_columns)]
+        columns = columns if self.first is None else self.first.names
         return tuple(name_features(self.encoder, columns, n_features=self.n_features))
 
     @property
@@ -162,6 +163,8 @@ class Mapped(Encoding):
         Whether rows are kept as the map gives them.
     first
         What is learnt from the rows before it; None if nothing is.
+    columns
+        The names of the columns, if they have any and nothing comes before.
     checked
         Whether the bits were compared in this process.
     """
@@ -172,6 +175,7 @@ class Mapped(Encoding):
     bits: bytes
     keeps_encoded: bool = False
     first: Learned | None = None
+    columns: tuple[str, ...] = ()
     checked: bool = field(default=False, metadata=NOT_STORED)
 
     @classmethod
@@ -182,6 +186,7 @@ class Mapped(Encoding):
         *,
         keeps_encoded: bool = False,
         first: Learned | None = None,
+        columns: Sequence[str] = (),
     ) -> Self:
         """Return the encoding of a fit to these rows, as they are given.
 
@@ -201,6 +206,7 @@ class Mapped(Encoding):
             bits,
             keeps_encoded=keeps_encoded,
             first=first,
+            columns=tuple(columns),
             checked=True,
         )
 
@@ -298,7 +304,9 @@ class Mapped(Encoding):
     def public(self) -> PublicMap:
         """The map, as predictions need it."""
         first = None if self.first is None else self.first.public
-        return PublicMap(self.encoder, self.n_features, first, self.n_columns)
+        return PublicMap(
+            self.encoder, self.n_features, first, self.n_columns, self.columns
+        )
 
     def state_in(self, scope: Scope) -> Scope:
         """Return what certificates state, the map included."""
