@@ -76,6 +76,8 @@ def _quantiles(sizes: NDArray[np.int64], n_bins: int) -> Index:
 def guess_quantum(values: Vector, n_bins: int) -> float:
     """Return a quantum for a column: 1, 2 or 5 times a power of ten.
 
+    Of whole numbers it is one at least.
+
     Parameters
     ----------
     values
@@ -89,6 +91,8 @@ def guess_quantum(values: Vector, n_bins: int) -> float:
     if len(edges) < 2:
         return 1.0
     step = float(np.median(np.diff(edges / QUANTA)))
+    if step < 1.0 and (distinct == np.rint(distinct)).all():
+        return 1.0
     power = 10.0 ** floor(log10(step))
     fitting = [times * power for times in (1, 2, 5) if times * power <= step]
     return max(fitting, default=power)
