@@ -29,6 +29,7 @@ from expunge.preprocessing.bins import (
     name_bins,
 )
 from expunge.preprocessing.columns import Recipe, learn_columns, read_columns
+from expunge.preprocessing.learned import Learned
 from expunge.preprocessing.learning import learn, learn_again, learn_features
 from expunge.preprocessing.sklearn_steps import describe
 from expunge.promise.scope import QUANTA_GUESSED
@@ -206,6 +207,33 @@ def test_a_request_gives_what_a_fit_to_the_rest_gives(balance: Any) -> None:
     model.add(X[~stay][:1], y[~stay][:1], subjects=["new"])
     model.forget(["new"])
     assert model.certificate_.status == "certified"
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_fit_after_bins_came_or_went_starts_where_the_last_one_ended(
+    outputs: int,
+) -> None:
+    X, _ = make_rows(8, 200)
+    gaps = np.isnan(X[:, 2])
+    recipe = learn_steps(X)[3]
+    first, rest = (
+        Learned.of(recipe, raw_rows(recipe, rows), intercept=True)
+        for rows in (X, X[~gaps][:90])
+    )
+    names, left = first.features.layout.names, rest.features.layout.names
+    assert "x2 missing" in names and len(names) != len(left)
+    theta = np.random.default_rng(0).normal(size=(len(names) + 1, outputs))
+    carried = rest.carry(theta.ravel(), first, outputs=outputs)
+    found = dict(zip([*left, "intercept"], carried.reshape(-1, outputs), strict=True))
+    known = dict(zip([*names, "intercept"], theta, strict=True))
+    for name in {*found} & {*known}:
+        assert (found[name] == known[name]).all()
+    # Every bin has what some bin of the same column had.
+    for name, own in found.items():
+        assert any((own == one).all() for one in known.values()), name
+    again = first.carry(carried, rest, outputs=outputs).reshape(-1, outputs)
+    assert (again[names.index("x2 missing")] == 0.0).all()
+    assert first.carry(theta.ravel(), first, outputs=outputs) is not None
 
 
 def test_gaps_are_a_range_of_their_own_while_there_are_some() -> None:

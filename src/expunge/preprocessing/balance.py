@@ -246,6 +246,11 @@ class Balanced(Encoding):
         after = replace(after, sums=sums)
         return EncodedRequest(after, seen, lift, keeps_sums=False)
 
+    def carry(self, theta: Vector, before: Encoding, *, outputs: int) -> Vector:
+        """Return parameters under the encoding before as a start under this one."""
+        inner = before.unweighted
+        return self.inner.carry(theta, inner, outputs=outputs)
+
     @property
     def learned(self) -> Encoding | None:
         """The part of the inner encoding that learns from rows."""

@@ -128,6 +128,21 @@ class Layout:
         """Column and codes of each feature that is a range of numbers."""
         return {key for key in self.keys if str(key[0]) in self.edges}
 
+    def place_of(
+        self, key: tuple[int, tuple[int, ...] | None], other: "Layout"
+    ) -> int | None:
+        """Return which feature was the other's of this key; None if none was.
+
+        Of a bin it is that in which the other's ends.
+        """
+        column, codes = key
+        ends = other.edges.get(str(column))
+        if ends is not None and codes:
+            end = np.append(ends, [np.inf, np.nan])[codes[0]]
+            own = find_bins(self.edges[str(column)], np.array([end]))
+            key = column, (int(own[0]),)
+        return self.keys.get(key)
+
     def find_codes(self, raw: Matrix, column: int) -> Index:
         """Return the code of each raw row in one column."""
         edges = self.edges.get(str(column))

@@ -213,6 +213,22 @@ class Learned(Encoding):
             return None
         return Rows(raw[crossing], held.y[crossing], held.weight[crossing])
 
+    def carry(self, theta: Vector, before: Encoding, *, outputs: int) -> Vector:
+        """Return parameters under the encoding before as a start under this one.
+
+        A bin has those of the bin in which its end was, and what is new has zeros.
+        """
+        if not isinstance(before, Learned):
+            return theta
+        then, now = before.features.layout, self.features.layout
+        if now.equals(then) or theta.size % outputs:
+            return theta
+        old = theta.reshape(-1, outputs)
+        places = [then.place_of(key, now) for key in now.keys]
+        rest = old[len(then) :]  # the intercept's
+        found = [old[j] if j is not None else 0.0 * old[0] for j in places]
+        return np.vstack([*found, *rest]).ravel()
+
     @property
     def learned(self) -> Self:
         """The whole of it."""

@@ -169,6 +169,11 @@ class Encoding(Private, ABC):
         del objective
         return theta
 
+    def carry(self, theta: Vector, before: "Encoding", *, outputs: int) -> Vector:
+        """Return parameters under the encoding before as a start under this one."""
+        del before, outputs
+        return theta
+
     @property
     def learned(self) -> "Encoding | None":
         """The part of it that learns from rows, if there is one."""

@@ -410,9 +410,12 @@ class PrivateModel(Private):
         """Return the model of a full fit to these rows, as they are kept."""
         encoded, objective = encoding.encode(rows, self.objective), self.objective
         objective.require_columns(encoded.n_columns)
+        outputs = objective.loss.outputs
         start = self.chooser.start
-        start = self.answer.draft.theta if start is None else start
-        same = start.size == encoded.n_columns * objective.loss.outputs
+        if start is None:
+            last = self.answer.draft.theta
+            start = encoding.carry(last, self.encoding, outputs=outputs)
+        same = start.size == encoded.n_columns * outputs
         answer = retrain_answer(self.terms, encoded, start=start if same else None)
         return self._anchor(encoding, answer, rows=rows)
 
