@@ -14,7 +14,7 @@ from sklearn.base import clone
 from expunge import LogisticRegression
 from expunge.exceptions import InvalidInput
 from expunge.linear_model.base import public_model
-from expunge.preprocessing.description import FitRange
+from expunge.preprocessing.description import FitRange, Preprocessing
 from expunge.tables import (
     ColumnSchema,
     Roles,
@@ -434,5 +434,7 @@ def test_declared_range_is_the_scale(tmp_path: Path) -> None:
     age = make_column("age", "number", scale="minmax", range=(0.0, 120.0))
     schema = replace(guessed, columns=(age,))
     table = read_table(path, Roles(target="y", subject="who"), schema=schema)
-    (group,) = describe_preprocessing(table).groups
+    described = describe_preprocessing(table)
+    assert isinstance(described, Preprocessing)
+    (group,) = described.groups
     assert group.scale == FitRange(ends=(0.0, 120.0))
