@@ -440,3 +440,12 @@ def test_a_quantile_far_from_zero_is_found(quantile: float, width: float) -> Non
     model = QuantileRegressor(quantile=quantile, width=width, alpha=1e-4).fit(X, y)
     share = np.mean(y <= model.predict(X))
     assert share == pytest.approx(quantile, abs=0.02 + 0.01 * width)
+
+
+def test_exposures_that_weigh_nothing_leave_a_model_without_weights() -> None:
+    X, y, v = problem("gamma")
+    model = fresh("gamma", alpha=0.1).fit(X[:290], y[:290], exposure=np.ones(290))
+    model.add(X[290:], y[290:], exposure=v[290:])
+    rates = np.append(y[:290], y[290:] / v[290:])
+    exact = fresh("gamma", alpha=0.1).fit(X, rates)
+    assert np.linalg.norm(model.coef_ - exact.coef_) <= model.record_.radius

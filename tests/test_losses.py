@@ -102,7 +102,9 @@ def test_an_exposure_is_a_weight_of_the_mean_response() -> None:
         (Gamma(), Gamma(offset=True)),
         (Tweedie(1.3), Tweedie(1.3, offset=True)),
     ):
-        weighed = plain.weigh_exposure(v) * plain.slope(y / v, eta)
+        responses, weight = plain.take_exposure(y, v)
+        slope = plain.slope(responses, eta)
+        weighed = slope if weight is None else weight * slope
         assert np.allclose(moved.slope(both, eta), weighed)
     with pytest.raises(InvalidInput, match=r"give offset=np\.log\(exposure\)"):
         NegativeBinomial(1.0).weigh_exposure(v)

@@ -227,8 +227,13 @@ class Loss(ABC):
             self.with_offsets()  # refuses
         return y - offset
 
-    def take_exposure(self, y: Vector, exposure: Vector) -> tuple[Vector, Vector]:
-        """Return responses for an exposure of one, and how often each row counts."""
+    def take_exposure(
+        self, y: Vector, exposure: Vector
+    ) -> tuple[Vector, Vector | None]:
+        """Return responses for an exposure of one, and how often each row counts.
+
+        None if an exposure changes nothing of that.
+        """
         raise Unsupported(
             f"{type(self).__name__} predicts no rate, so rows have no exposure; leave "
             "it out, or give offset=..."
@@ -516,7 +521,9 @@ class LogLink(Loss):
         require_factors("e^offset", factor)
         return np.column_stack([y, factor])
 
-    def take_exposure(self, y: Vector, exposure: Vector) -> tuple[Vector, Vector]:
+    def take_exposure(
+        self, y: Vector, exposure: Vector
+    ) -> tuple[Vector, Vector | None]:
         """Return y / v, and the weights that make of its loss that of y and v.
 
         But for what eta does not change, the loss of a mean v e^eta is that of e^eta
@@ -525,8 +532,8 @@ class LogLink(Loss):
         require_factors("exposure", exposure)
         return y / exposure, self.weigh_exposure(exposure)
 
-    def weigh_exposure(self, exposure: Vector) -> Vector:
-        """Return the weights of rows with these exposures."""
+    def weigh_exposure(self, exposure: Vector) -> Vector | None:
+        """Return the weights of rows with these exposures; None if all are one."""
         raise InvalidInput(
             f"no weight of a row stands for its exposure with {type(self).__name__}; "
             "give offset=np.log(exposure)"
@@ -607,9 +614,8 @@ class Gamma(LogLink):
         curvature: Vector = (y / v) * namespace(eta).exp(-eta)
         return curvature
 
-    def weigh_exposure(self, exposure: Vector) -> Vector:
-        """Return ones: a mean of amounts is as certain as one amount."""
-        return np.ones_like(exposure)
+    def weigh_exposure(self, exposure: Vector) -> None:
+        """Return None: a mean of amounts is as certain as one amount."""
 
 
 @stored

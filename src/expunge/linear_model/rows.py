@@ -247,10 +247,10 @@ def read_responses(
     if exposure is None:
         return loss.take_offsets(responses, values), sample_weight
     responses, weight = loss.take_exposure(responses, values)
+    if weight is None:
+        return responses, sample_weight
     if sample_weight is not None:
         weight = weight * check_weights(sample_weight, len(responses))
-    elif (weight == 1.0).all() and not (values == 1.0).all():
-        return responses, None  # exposures never count with this loss
     return responses, weight
 
 
