@@ -73,6 +73,8 @@ QUICK = {
     "keep-a-stale-gradient": 1,
     "overlook-the-way": 1,
     "keep-the-scaler": 1,
+    "keep-the-ranks": 1,
+    "keep-the-step-before-a-map": 1,
     "keep-the-edges": 1,
     "replace-no-row": 1,
     "forget-the-shift": 1,

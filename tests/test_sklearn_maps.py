@@ -232,6 +232,23 @@ class TestMaps:
         with pytest.raises(InvalidInput, match="no function of NumPy"):
             found.encode(rows())
 
+    @pytest.mark.parametrize(
+        ("name", "parameters"),
+        [
+            ("KBinsDiscretizer", {}),
+            ("StandardScaler", {}),
+            ("Binarizer", {"thresholds": 1.0}),
+            ("RBFSampler", {"gamma": -1.0, "n_components": 3, "random_state": 0}),
+            ("PolynomialFeatures", {"degree": [1]}),
+            ("SplineTransformer", {"knots": [[0.0, 1.0]]}),
+        ],
+    )
+    def test_a_file_that_makes_no_sense_is_refused(
+        self, name: str, parameters: dict[str, Any]
+    ) -> None:
+        with pytest.raises(InvalidInput):
+            sklearn_maps.SklearnMap(name, parameters).encode(rows())
+
 
 class TestAlone:
     """A map is all there is."""

@@ -108,21 +108,27 @@ class SklearnMap:
     def fitted(self, n_columns: int) -> Any:
         """Return the transformer for rows of so many columns."""
         if n_columns not in self._fitted:
-            given = dict(self.parameters)
-            if self.name == "FunctionTransformer":
-                given["func"] = find_function(given["func"])
-                given["feature_names_out"] = "one-to-one"
-            elif self.name == "SplineTransformer":
-                given["knots"] = np.array(given["knots"])
-            elif "degree" in given:
-                _require_width(given, n_columns)
-            made = MAPS[self.name][0](**given).set_output(transform="default")
-            # Two rows, because splines ask for so many.
             try:
-                self._fitted[n_columns] = made.fit(np.zeros((2, n_columns)))
-            except ValueError as error:
+                self._fitted[n_columns] = self._fit(n_columns)
+            except (TypeError, ValueError, LookupError) as error:
+                if isinstance(error, InvalidInput):
+                    raise
                 raise InvalidInput(f"{self.title}: {error}") from None
         return self._fitted[n_columns]
+
+    def _fit(self, n_columns: int) -> Any:
+        """Return the transformer, which looks at the number of columns alone."""
+        given = dict(self.parameters)
+        if self.name == "FunctionTransformer":
+            given["func"] = find_function(given["func"])
+            given["feature_names_out"] = "one-to-one"
+        elif self.name == "SplineTransformer":
+            given["knots"] = np.array(given["knots"])
+        elif "degree" in given:
+            _require_width(given, n_columns)
+        made: Any = MAPS[self.name][0](**given)
+        # Two rows, because splines ask for so many.
+        return made.set_output(transform="default").fit(np.zeros((2, n_columns)))
 
     def make_plain(self, columns: Sequence[str] | int) -> Any:
         """Return scikit-learn's transformer, for columns with names or so many."""
@@ -212,6 +218,8 @@ def read_map(step: Any) -> Encoder | None:
         return step
     if type(step) is TfidfTransformer and not step.use_idf and step.norm is not None:
         return read_map(Normalizer(norm=step.norm)) if not step.sublinear_tf else None
+    if type(step) is KBinsDiscretizer:
+        raise _refuse_bins(step)
     known = MAPS.get(type(step).__name__)
     if known is None or type(step) is not known[0]:
         return None
@@ -401,8 +409,8 @@ def _read_random(step: Any) -> dict[str, Any]:
     }
 
 
-def _refuse_bins(step: KBinsDiscretizer) -> dict[str, Any]:
-    raise Unsupported(
+def _refuse_bins(step: KBinsDiscretizer) -> Unsupported:
+    return Unsupported(
         f"KBinsDiscretizer(strategy={step.strategy!r}) learns its edges from the rows; "
         "give them: FunctionTransformer(np.digitize, kw_args={'bins': [18, 65]}), and "
         "OneHotEncoder() after it for one feature each; or let expunge.Bins() learn "
@@ -474,7 +482,6 @@ MAPS: Mapping[str, tuple[type, Callable[[Any], dict[str, Any]]]] = MappingProxyT
             (FunctionTransformer, _read_function),
             (PolynomialFeatures, _read_polynomial),
             (SplineTransformer, _read_splines),
-            (KBinsDiscretizer, _refuse_bins),
             (RBFSampler, _read_fourier),
             (SkewedChi2Sampler, _read_skewed),
             (GaussianRandomProjection, _read_random),
