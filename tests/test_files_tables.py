@@ -10,7 +10,12 @@ import pytest
 
 from expunge.core.packing import pack
 from expunge.core.values import dumps
-from expunge.exceptions import NoPrivateState, UnknownRows, UnknownSubject
+from expunge.exceptions import (
+    CapacityExceeded,
+    NoPrivateState,
+    UnknownRows,
+    UnknownSubject,
+)
 from expunge.files import CorruptFiles
 from expunge.linear_model import LinearRegression, LogisticRegression, SoftmaxRegression
 from expunge.linear_model.base import private_model, snapshot_of
@@ -125,6 +130,25 @@ def test_release_travels_alone(tmp_path: Path) -> None:
     assert list(served.feature_names_in_) == list(TABLE.columns)
     with pytest.raises(NoPrivateState):
         served.forget(["person-3"])
+
+
+def test_features_that_left_without_a_release(tmp_path: Path) -> None:
+    """The release still has the feature that the model has no more."""
+    budget = Budget(sigma=0.02, tau=1e-6, allow_seeded=True)
+    table, leaving = marked(), np.arange(0, 60)
+    model = fitted(
+        LENIENT["ignored"], table, budget=budget, keep_data=False, mechanism="newton"
+    )
+    shown = model.coef_
+    with pytest.raises(CapacityExceeded):
+        model.forget(X=table.iloc[leaving], y=LABELS[leaving])
+    private = private_model(model)
+    assert private.released is None
+    assert private.answer.draft.theta.size < shown.size + 1
+    model.save(tmp_path)
+    loaded: Any = load(tmp_path)
+    np.testing.assert_array_equal(loaded.coef_, shown)
+    assert private_model(loaded).n_removed == 60
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -172,12 +172,14 @@ class Snapshot:
         if private is None:
             return
         theta, kept = private.answer.draft.theta, private.training_rows
+        # A removal without a release may have left fewer features, or fewer classes.
+        behind = private.released is None
         fits = (
-            theta.size == public.release.theta.size
+            (behind or theta.size == public.release.theta.size)
             and (public.classes is None) == (private.labels is None)
             and private.n_samples >= private.n_removed >= 0
         )
-        if isinstance(kept, TrainingRows) and not private.encoding.raw:
+        if isinstance(kept, TrainingRows) and not (behind or private.encoding.raw):
             outputs = public.coefficients[0].shape[0]
             fits = fits and kept.rows.X.shape[1] * outputs == theta.size
         if not fits:
