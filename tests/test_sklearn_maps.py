@@ -590,6 +590,21 @@ class TestAfter:
             LinearRegression(preprocessing=steps, keep_data=False).fit(X, X[:, 0])
 
 
+def test_quartiles_that_meet_scale_by_one() -> None:
+    """Where the distance of quartiles becomes zero, scikit-learn takes one."""
+    rng = np.random.default_rng(0)
+    X = np.c_[np.r_[np.zeros(29), rng.normal(size=31)], rng.normal(size=60)]
+    y = X[:, 1] + 0.5 * rng.normal(size=60) > 0.0
+    ours = LogisticRegression(alpha=1e-2, preprocessing=RobustScaler())
+    ours.fit(X, y, people(60))
+    for gone in range(58, 30, -4):
+        ours.forget([f"person {gone // 2}", f"person {gone // 2 - 1}"])
+        left = np.arange(gone - 2)
+        require_fit_of_the_rest(ours, RobustScaler(), X, y, left)
+    scale = public_model(ours).preprocessing.features.scale  # type: ignore[union-attr]
+    assert scale[0] == 1.0
+
+
 def test_tuned_models_and_registries_have_them(tmp_path: Path) -> None:
     X = table()
     y = labels(X[["score", "age"]].to_numpy())
