@@ -322,7 +322,7 @@ DATED: dict[str, Any] = {
     "frame of differences": pd.DataFrame({"when": TIMES - TIMES[0]}),
     "frame in UTC": pd.DataFrame({"when": pd.Series(TIMES).dt.tz_localize("UTC")}),
     "arrow": import_module("pyarrow").table({"when": TIMES}),
-    "objects": np.array([[1.0], [np.datetime64("NaT")], [3.0], [4.0]], dtype=object),
+    "objects": np.array([[1.0], [np.datetime64("NaT", "D")], [3.0], [4.0]], object),
 }
 
 

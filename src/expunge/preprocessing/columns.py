@@ -381,9 +381,8 @@ def take_part(values: NDArray[Any], source: Source, *, part: str) -> Vector:
     if values.dtype == object and not find_missing(values).all():
         some = next(value for value in values if not _is_missing(value))
         if not isinstance(some, Real):
-            gone = find_missing(values)
-            values = np.where(gone, np.datetime64("NaT"), values)
-            values = np.array([_to_date(one) for one in values], dtype="M8[us]")
+            dates = [None if _is_missing(one) else _to_date(one) for one in values]
+            values = np.array(dates, dtype="M8[us]")
     if values.dtype.kind == "M":
         seconds = values.astype("M8[us]").astype(np.int64) / 1e6
         seconds[np.isnat(values)] = np.nan
@@ -422,7 +421,7 @@ def _to_date(value: Any) -> Any:
     """Return a date of Python, or of a time zone, as NumPy has it, in UTC."""
     if getattr(value, "tzinfo", None) is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
-    return np.datetime64(value)
+    return np.datetime64(value, "us")
 
 
 def to_numbers(values: NDArray[Any], source: Source) -> Vector:
