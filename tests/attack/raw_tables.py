@@ -313,7 +313,8 @@ Part = Numbers | Categories | Counts | Ranges | Made
 def apply_maps(steps: Sequence[Any], X: Array) -> Array:
     """Return what scikit-learn makes of rows, all together."""
     for step in steps:
-        X = clone(step).fit_transform(X)
+        # Splines ask for two rows to fit, though what they learn is nothing.
+        X = clone(step).fit(np.vstack([X, X])).transform(X)
     return np.asarray(X, dtype=float)
 
 
