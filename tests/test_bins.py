@@ -236,6 +236,19 @@ def test_a_fit_after_bins_came_or_went_starts_where_the_last_one_ended(
     assert first.carry(theta.ravel(), first, outputs=outputs) is not None
 
 
+def test_a_class_may_come_with_bins() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.integers(0, 9, (60, 2)).astype(float)
+    y = np.where(X.sum(axis=1) > 8, "high", "low")
+    model = LogisticRegression(alpha=0.1, preprocessing=Bins(4, 1.0), budget=Budget())
+    model.fit(X, y)
+    more = rng.integers(20, 40, (9, 2)).astype(float)
+    model.add(more, ["far"] * 9)
+    fresh = clone(model).fit(np.vstack([X, more]), [*y, *["far"] * 9])
+    assert list(model.classes_) == ["far", "high", "low"]
+    assert np.abs(model.coef_ - fresh.coef_).max() < 0.02
+
+
 def test_gaps_are_a_range_of_their_own_while_there_are_some() -> None:
     X, y = make_rows(3, 300)
     gaps = np.flatnonzero(np.isnan(X[:, 2]))

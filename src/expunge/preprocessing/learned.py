@@ -221,7 +221,9 @@ class Learned(Encoding):
         if not isinstance(before, Learned):
             return theta
         then, now = before.features.layout, self.features.layout
-        if now.equals(then) or theta.size % outputs:
+        # Where a class came or went too, they are of more or fewer outputs.
+        fitting = [outputs * (len(then) + ones) for ones in (0, 1)]
+        if now.equals(then) or theta.size not in fitting:
             return theta
         old = theta.reshape(-1, outputs)
         places = [then.place_of(key, now) for key in now.keys]
