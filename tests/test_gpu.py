@@ -13,7 +13,17 @@ import pytest
 from scipy import sparse
 
 from benchmarks.gpu import __main__ as benchmark
-from expunge import L1, L2, Budget, Logistic, MatrixFree, Newton, Objective, Rows
+from expunge import (
+    L1,
+    L2,
+    Budget,
+    Logistic,
+    MatrixFree,
+    Multinomial,
+    Newton,
+    Objective,
+    Rows,
+)
 from expunge.core import sums
 from expunge.core.arrays import UNIT_ROUNDOFF, Vector, norm
 from expunge.core.linalg import Symmetric
@@ -131,10 +141,14 @@ def test_the_other_passes_are_the_same_on_a_device(
     thetas = rng.normal(size=(3, rows.n_columns * loss.outputs))
 
     def passes(source: Any) -> list[Any]:
+        steepest = []
+        if np.isfinite(loss.curvature_bound):  # a parabola is above it
+            found = sums.largest_hessian(loss, source, theta=thetas[0])
+            steepest.append(found.dense())
         return [
+            *steepest,
             sums.slopes_at_each(loss, source, thetas=thetas),
             sums.loss_gradient(loss, source, theta=thetas[0])[0],
-            sums.largest_hessian(loss, source, theta=thetas[0]).dense(),
             sums.gram(source),
             sums.column_sizes(source),
             sums.largest_norm(source),
@@ -525,3 +539,20 @@ def test_the_attack_on_radii_runs_by_itself(
     options = ["--device", device, "--count", "2", "--first", "40"]
     assert gpu_soundness.main(options) == 0
     assert "0 violations" in capsys.readouterr().out
+
+
+def test_other_codes_leave_overwritten_labels_alone(device: str) -> None:
+    rows = Rows(np.ones((4, 1)), np.array([0.0, 1.0, 1.0, 0.0]), np.ones(4))
+    left = device_rows.copy_rows(rows, device=device).erase_rows(np.array([1]))
+    recoded = left.recode(lambda y: y + 1.0)
+    assert recoded._y.cpu().numpy().tolist() == [1.0, 0.0, 2.0, 1.0]
+
+
+def test_a_hessian_of_one_column_and_several_outputs(device: str) -> None:
+    rows = Rows(np.ones((9, 1)), np.arange(9.0) % 3.0, np.ones(9))
+    loss, theta = Multinomial(3), np.array([0.1, -0.2, 0.4])
+    here, there = (
+        sums.loss_hessian(loss, one, theta=theta).dense()
+        for one in (rows, device_rows.copy_rows(rows, device=device))
+    )
+    np.testing.assert_allclose(there, here, rtol=1e-12)

@@ -579,8 +579,8 @@ def _lift_curvature(rows: Rows, curvature: Vector) -> Matrix:
     )
     for a in range(k):
         for b in range(a + 1):
-            hessian[:, a, :, b] = _gram(rows, curvature[:, a, b])
-            hessian[:, b, :, a] = hessian[:, a, :, b].T
+            product = _gram(rows, curvature[:, a, b])
+            hessian[:, a, :, b], hessian[:, b, :, a] = product, product.T
     return hessian.reshape(d * k, d * k)
 
 

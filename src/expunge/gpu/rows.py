@@ -118,6 +118,7 @@ class DeviceRows(Private, RowSource):
         after = code(before)
         if after is before:
             return self
+        after[self._absent] = 0.0  # what was overwritten is no label
         y = load_torch().as_tensor(after, device=self._X.device)
         return DeviceRows(self._X, y, self._weight, absent=self._absent)
 
