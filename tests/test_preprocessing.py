@@ -418,6 +418,19 @@ def test_missing_is_a_category_and_equal_numbers_are_one() -> None:
     assert show(learned) == show(fit(OneHotEncoder(), X[[0, 3]])[0])
 
 
+@pytest.mark.parametrize("scaler", [MaxAbsScaler(), MinMaxScaler(), StandardScaler()])
+def test_a_huge_value_leaves_like_any_other(
+    rng: np.random.Generator, scaler: Any
+) -> None:
+    # By what the others teach, its own row would be too long to encode.
+    X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+    X[7, 1] = 1e150
+    model = LinearRegression(alpha=0.1, preprocessing=scaler).fit(X, y)
+    model.forget(rows=[7])
+    fresh = clone(model).fit(np.delete(X, 7, axis=0), np.delete(y, 7))
+    np.testing.assert_allclose(model.coef_, fresh.coef_, rtol=1e-9)
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_data_frames(library: str) -> None:
     kind = pytest.importorskip(library)

@@ -230,11 +230,25 @@ class Rows(RowSource):
     def convert(
         self, change: Callable[["Rows"], "Rows"], *, n_columns: int, split: bool = False
     ) -> "RowSource":
-        """Return what a change makes of the rows, at once."""
+        """Return what a change makes of the rows, at once.
+
+        Where a row is absent it makes the same as of the first one that is there: what
+        was learnt without a row may not be able to take it.
+        """
         del n_columns, split
-        changed = change(self)
+        changed = change(self._with_stand_ins())
         assert changed.absent is self.absent, "a change must keep what is absent"
         return changed
+
+    def _with_stand_ins(self) -> "Rows":
+        """Return the rows with one that is there in the place of all that are not."""
+        if self.absent is None or not len(self):
+            return self
+        there = np.ones(self.n_positions, dtype=bool)
+        there[self.absent] = False
+        X: Any = self.X.copy()
+        X[self.absent] = X[there.argmax()]
+        return replace(self, X=X)
 
     def map_present(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
         """Yield what a term makes of all rows that are not absent."""
