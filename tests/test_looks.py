@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from expunge import (
     L2,
@@ -236,6 +236,20 @@ def test_a_look_at_features_that_changed_bounds_the_error() -> None:
         assert private.answer.fits(budget)
         if private.answer.n_looks:
             assert private.answer.radius.kind in ("residual-local", "residual")
+
+
+def test_a_feature_that_went_before_a_look_may_come_back() -> None:
+    X, labels = data(400)
+    X[7, 0] = np.nan
+    fill = make_pipeline(SimpleImputer(add_indicator=True), MaxAbsScaler())
+    model = LogisticRegression(alpha=1e-3, budget=SMALL, preprocessing=fill)
+    model.fit(X, labels, subjects=range(400))
+    extremes = np.nanargmax(np.abs(X), axis=0)
+    assert 7 not in extremes and 8 not in extremes
+    model.forget([7, 8])
+    model.add(X[7:9], labels[7:9], subjects=[7, 8])
+    distance, off = error_of(model)
+    assert distance <= private_model(model).answer.radius.value + off
 
 
 def test_moves_of_features_that_changed_bound_the_error(

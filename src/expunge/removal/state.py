@@ -173,9 +173,10 @@ class State(Private):
     @property
     def step_gradient(self) -> Vector:
         """What steps start from: c_U, and what it was seen to miss."""
-        gradient = self.smooth_gradient
-        if self.missed is not None:
-            gradient += self.missed
+        gradient, missed = self.smooth_gradient, self.missed
+        # It may have been seen of features that have gone, or come back, since.
+        if missed is not None and missed.size == gradient.size:
+            gradient += missed
         return gradient
 
     def smooth_hessian(self) -> Symmetric:
@@ -441,11 +442,9 @@ def lift_state(base: State, features: FeatureMap) -> State:
     ``offset`` (docs/radii.md, "Features that
     change").
     """
-    sums, missed = base.sums.mapped(features), base.missed
+    sums = base.sums.mapped(features)
     return base.replace(
         sums=sums,
-        # It was seen of the present features, or of some that hardly differ.
-        missed=None if missed is None or missed.size != sums.theta.size else missed,
         last=features.back(base.last),
         cache=None if base.cache is None else base.cache.mapped(features),
         features=features,
