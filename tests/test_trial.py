@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression as Unchangeable
 
-from expunge import Budget, LinearRegression, LogisticRegression
+from expunge import Budget, LinearRegression, LogisticRegression, PoissonRegressor
 from expunge.exceptions import InvalidInput
 from expunge.selection.choice import folds_of
 from expunge.tables import Schema, TrainingTable
@@ -131,13 +131,29 @@ def test_regression_is_compared_with_the_median() -> None:
     assert "nearer to the truth than the median" in found.describe()
 
 
+def test_rare_counts_are_compared_with_their_rate() -> None:
+    # Most counts are zero, and so is their median: no mean is nearer.
+    table = make_table()
+    years = np.linspace(0.5, 1.5, len(table.y))
+    counts = np.where(np.asarray(table.X["a"]) > 0.5, table.y, 0)
+    schema = replace(SCHEMA, task="regression")
+    rare = replace(table, y=counts, exposure=years, schema=schema)
+    budget = Budget(sigma=0.001, allow_seeded=True)
+    model = PoissonRegressor(alpha=1e-3, budget=budget, random_state=0)
+    found = try_model(model, rare, key=KEY)
+    assert found.score > 0.7
+    assert "nearer to the truth than the best constant" in found.describe()
+
+
 def test_few_people_are_not_tried() -> None:
     with pytest.raises(InvalidInput, match="too few people to try the model"):
         try_model(estimator(), make_table(n_people=40), key=KEY)
 
 
 def test_sentence_says_what_to_expect() -> None:
-    text = TrialScore("classification", 0.852, 0.761, 0.0013).describe()
+    text = TrialScore(
+        "classification", "the most common class", 0.852, 0.761, 0.0013
+    ).describe()
     assert text == (
         "with people it has not seen, right in about 85.2% of rows, where the most "
         "common class is in 76.1%, give or take 0.3 points of noise"

@@ -388,14 +388,15 @@ def fit_table(asked: Fit) -> Result:
             expect = f"not known: {error}"
 
     guessed = " (guessed from the target; choose with --task or --kind)"
-    is_guess = asked.estimator.kind is ModelKind.auto and options.schema is None
+    chosen = asked.estimator.loss
+    named = asked.estimator.kind is not ModelKind.auto or chosen is not LossName.auto
+    is_guess = not named and options.schema is None
     n_rows = len(table.y) - left_out.n_rows
     owners = "without owners" if table.subjects is None else _of_people(fitted)
     n_features = format_count(len(table.schema.used), "feature")
     done = [
         (column.name, column.kind, column.describe()) for column in table.schema.columns
     ]
-    chosen = asked.estimator.loss
     loss = [("loss", chosen.value)] if chosen is not LossName.auto else []
     pairs: list[tuple[str, object]] = [
         ("model", fitted.name),

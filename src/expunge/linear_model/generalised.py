@@ -278,6 +278,56 @@ class GeneralisedRegression(Regression):
         )
         return 1.0 - own / least if least else float(own == 0.0)
 
+    def find_constant(
+        self,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
+        """Return the rate, or quantile, that fits responses best without features.
+
+        Parameters
+        ----------
+        y, sample_weight, exposure, offset
+            Responses as ``fit`` takes them.
+        """
+        given, factor, weight = self._split_labels(
+            y, sample_weight=sample_weight, exposure=exposure, offset=offset
+        )
+        return self._best_constant(given, factor, weight)
+
+    def row_losses(
+        self,
+        predicted: ArrayLike,
+        y: ArrayLike,
+        *,
+        exposure: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> Vector:
+        """Return the loss of each response where a rate, or quantile, is predicted.
+
+        Parameters
+        ----------
+        predicted
+            What is predicted for an exposure of one, (n,).
+        y, exposure, offset
+            Responses as ``fit`` takes them.
+        """
+        labels, _ = read_responses(
+            self._fitted_loss(),
+            _one_response(y),
+            sample_weight=None,
+            exposure=exposure,
+            offset=offset,
+        )
+        eta, loss = np.asarray(predicted, dtype=np.float64), self._fitted_loss()
+        given = np.asarray(labels, dtype=np.float64)
+        if not loss.has_identity_link:
+            eta = np.log(eta)
+        return (loss.with_offsets() if given.ndim == 2 else loss).value(given, eta)
+
     def plot_means(
         self,
         X: Any,
@@ -352,6 +402,24 @@ class GeneralisedRegression(Regression):
         offset: ArrayLike | None,
     ) -> tuple[float, float]:
         """Return the mean deviance of what is predicted, and of the best constant."""
+        given, factor, weight = self._split_labels(
+            y, sample_weight=sample_weight, exposure=exposure, offset=offset
+        )
+        constant = factor * self._best_constant(given, factor, weight)
+        return (
+            self._mean_deviance(given, factor * self.predict(X), weight),
+            self._mean_deviance(given, constant, weight),
+        )
+
+    def _split_labels(
+        self,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None,
+        exposure: ArrayLike | None,
+        offset: ArrayLike | None,
+    ) -> tuple[Vector, Vector, Vector]:
+        """Return responses, what offsets multiply means by, and weights."""
         labels, weight = read_responses(
             self._fitted_loss(),
             _one_response(y),
@@ -362,12 +430,7 @@ class GeneralisedRegression(Regression):
         given, factor = np.asarray(labels, dtype=np.float64), np.ones(len(labels))
         if given.ndim == 2:
             given, factor = given.T
-        weight = check_weights(weight, len(given))
-        constant = factor * self._best_constant(given, factor, weight)
-        return (
-            self._mean_deviance(given, factor * self.predict(X), weight),
-            self._mean_deviance(given, constant, weight),
-        )
+        return given, factor, check_weights(weight, len(given))
 
     def _best_constant(self, y: Vector, factor: Vector, weight: Vector) -> float:
         """Return the rate, or quantile, that fits best if it is the same everywhere."""

@@ -8,8 +8,9 @@ people of numbers between 0 and 1, so one of those people more or less moves the
 scores by at most sqrt(2) / P together. Noise of standard deviation sqrt(2) / (P mu),
 with the mu of the budget, hides that (Dong, Roth and Su, Gaussian differential privacy,
 Theorem 1). The trial model is a release under the budget like any other. The guess, the
-most common class or the median of those not held out, is exact: a score is for the one
-who holds the table, not for publication.
+most common class of those not held out, their median, or for counts, amounts and
+quantiles the constant of the smallest loss, is exact: a score is for the one who holds
+the table, not for publication.
 """
 
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ class TrialScore:
     task
         "classification": the share of rows whose class is right. "regression": the
         share of rows in which the model is nearer to the truth than the guess.
+    guessed
+        What the guess is, in words.
     score
         Of the model.
     guess
@@ -50,6 +53,7 @@ class TrialScore:
     """
 
     task: str
+    guessed: str
     score: float
     guess: float
     noise: float
@@ -59,12 +63,12 @@ class TrialScore:
         about = f"give or take {200 * self.noise:.1f} points of noise"
         if self.task == "regression":
             return (
-                "with people it has not seen, nearer to the truth than the median in "
-                f"about {self.score:.1%} of rows, {about}"
+                f"with people it has not seen, nearer to the truth than {self.guessed} "
+                f"in about {self.score:.1%} of rows, {about}"
             )
         return (
             f"with people it has not seen, right in about {self.score:.1%} of rows, "
-            f"where the most common class is in {self.guess:.1%}, {about}"
+            f"where {self.guessed} is in {self.guess:.1%}, {about}"
         )
 
 
@@ -108,28 +112,39 @@ def try_model(
         **_beside(learnt),
     )
     judged = _take(table, held)
-    predicted = model.predict(judged.X, **_beside(judged))
-    right, guessed = _judge(judged, predicted, learnt=learnt.y)
+    words, right, guessed = _judge(model, judged, learnt=learnt)
     exact = np.array([_mean_by_person(one, people) for one in (right, guessed)])
     source = make_noise(Budget(sigma=noise), estimator.random_state)
     score, guess = np.clip(exact + source.draw(2), 0.0, 1.0)
     if table.schema.task == "regression":
         guess = 0.5
-    return TrialScore(table.schema.task, float(score), float(guess), noise)
+    return TrialScore(table.schema.task, words, float(score), float(guess), noise)
 
 
 def _judge(
-    judged: TrainingTable, predicted: NDArray[Any], *, learnt: NDArray[Any]
-) -> tuple[Vector, Vector]:
-    """Return for each row how right the model is, and a guess without features."""
-    y = judged.y
-    if judged.schema.task == "regression":
-        guess = np.median(learnt)
-        nearer = np.sign(np.abs(y - guess) - np.abs(y - predicted))
-        return (nearer + 1.0) / 2.0, np.full(len(y), 0.5)
-    values, counts = np.unique(learnt, return_counts=True)
-    common = values[np.argmax(counts)]
-    return (predicted == y).astype(float), (y == common).astype(float)
+    model: Any, judged: TrainingTable, *, learnt: TrainingTable
+) -> tuple[str, Vector, Vector]:
+    """Return a guess without features, and for each row how right both are."""
+    y, predicted = judged.y, model.predict(judged.X)
+    if judged.schema.task != "regression":
+        values, counts = np.unique(learnt.y, return_counts=True)
+        common = values[np.argmax(counts)]
+        right = (predicted == y).astype(float)
+        return "the most common class", right, (y == common).astype(float)
+    if hasattr(model, "row_losses"):
+        # Where most counts are zero, the median is zero and nearer than any mean.
+        words, beside = "the best constant by the loss", _beside(judged)
+        guess = model.find_constant(
+            learnt.y, sample_weight=learnt.weight, **_beside(learnt)
+        )
+        own, other = (
+            model.row_losses(one, y, **beside)
+            for one in (predicted, np.full(len(y), guess))
+        )
+    else:
+        words, guess = "the median", np.median(learnt.y)
+        own, other = np.abs(y - predicted), np.abs(y - guess)
+    return words, (np.sign(other - own) + 1.0) / 2.0, np.full(len(y), 0.5)
 
 
 def _mean_by_person(values: Vector, people: list[str]) -> float:
