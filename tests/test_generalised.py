@@ -259,7 +259,7 @@ def _mistakes() -> Iterator[tuple[str, dict[str, Any], str]]:
     yield "poisson", {"exposure": v, "offset": v}, "pass one of them"
     yield "poisson", {"offset": 500.0 * v}, "e.offset"
     yield "poisson", {"y": below}, "response -1 is negative"
-    yield "poisson", {"y": below, "exposure": v}, "response -1 is negative"
+    yield "poisson", {"y": below, "exposure": 0.3 * v}, "response -1 is negative"
     yield "poisson", {"y": below, "offset": v}, "response -1 is negative"
     yield "gamma", {"y": 0.0 * v}, "response 0 is not positive; Gamma takes"
     yield "binomial", {"exposure": v}, r"give offset=np.log\(exposure\)"

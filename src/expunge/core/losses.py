@@ -529,6 +529,8 @@ class LogLink(Loss):
         But for what eta does not change, the loss of a mean v e^eta is that of e^eta
         times the weight.
         """
+        # Before they are divided: an error shows the response that was given.
+        self.require_responses(y)
         require_factors("exposure", exposure)
         return y / exposure, self.weigh_exposure(exposure)
 

@@ -417,8 +417,9 @@ def require_converged(
         # No figure: after a removal each would be one of the removed rows.
         raise NotConverged(
             "the solver stopped before its residual was small; a minimiser may not "
-            "exist (for example, one class left beside an unpenalised intercept), or "
-            "features may differ too much in scale: standardise them, or "
+            "exist (for example, one class left, or no count above zero, beside an "
+            "unpenalised intercept), or features may differ too much in scale: "
+            "standardise them, or "
             f"{objective.stricter}"
         )
 
