@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scikit-learn's transformers that learn nothing: alone, before, after other steps."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special
 from sklearn.base import clone
+from sklearn.cluster import Birch
 from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomTreesEmbedding
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import RBFSampler, SkewedChi2Sampler
+from sklearn.linear_model import LogisticRegression as Unchangeable
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -24,6 +29,7 @@ from sklearn.preprocessing import (
     Normalizer,
     OneHotEncoder,
     PolynomialFeatures,
+    QuantileTransformer,
     RobustScaler,
     SplineTransformer,
     StandardScaler,
@@ -46,6 +52,7 @@ from expunge.preprocessing import encoder, sklearn_maps
 from expunge.preprocessing.columns import ExtendedTable
 from expunge.preprocessing.encoder import encode_rows, find_bits
 from expunge.preprocessing.sklearn_maps import MOST_FEATURES, read_map
+from expunge.preprocessing.sklearn_steps import INSTEAD
 from expunge.registry import Registry
 from tests.test_shipping_tables import run, runtime
 
@@ -187,7 +194,7 @@ class TestMaps:
         [
             (FunctionTransformer(lambda X: X), "no file and no certificate"),
             (FunctionTransformer(lambda X: X - X.mean()), "frozen dataclass"),
-            (FunctionTransformer(np.cumsum), "np.log1p"),
+            (FunctionTransformer(np.cumsum), "does not make one number of each"),
             (FunctionTransformer(np.add), "np.log1p"),
             (FunctionTransformer(np.log, kw_args={"where": [True]}), "leave kw_args"),
             (FunctionTransformer(np.digitize), "without bins"),
@@ -198,7 +205,9 @@ class TestMaps:
             (SplineTransformer(), r"learns its knots from the rows; give them"),
             (SplineTransformer(knots="quantile"), "learns its knots"),
             (SplineTransformer(knots=KNOTS, sparse_output=True), "leave sparse_output"),
-            (SplineTransformer(knots=KNOTS[:, :2]), "SplineTransformer: "),
+            (SplineTransformer(knots=KNOTS[:, :2]), "and there are 3 columns; give"),
+            (SplineTransformer(knots=[1.0, 2.0]), r"shape \(2,\), and there are 3"),
+            (SplineTransformer(knots=KNOTS, extrapolation="error"), "use 'constant'"),
             (KBinsDiscretizer(), "learns its edges from the rows; give them"),
             (MinMaxScaler(clip=True), "last step of all"),
             (TfidfTransformer(norm=None, sublinear_tf=True), "np.log1p"),
@@ -208,6 +217,13 @@ class TestMaps:
             (SkewedChi2Sampler(random_state=None), "random_state=0"),
             (SkewedChi2Sampler(skewedness=0.1, random_state=0), "above -0.1 alone"),
             (GaussianRandomProjection(random_state=0), "n_components=100"),
+            (PCA(2), r"or project with GaussianRandomProjection"),
+            (QuantileTransformer(), r"use expunge.Bins\(\)"),
+            (StandardScaler, r"is a class; make one: StandardScaler\(...\)"),
+            (np.log1p, r"give FunctionTransformer\(np.log1p\)"),
+            (Unchangeable(), "it predicts; give the steps before it alone"),
+            (Birch(), "it predicts"),
+            (RandomTreesEmbedding(), "leave it out, or make it a map of rows"),
         ],
         ids=str,
     )
@@ -216,6 +232,24 @@ class TestMaps:
         for steps in (step, make_pipeline(step, StandardScaler())):
             with pytest.raises((InvalidInput, Unsupported), match=message):
                 LinearRegression(preprocessing=steps).fit(X, X[:, 0])
+
+    def test_what_is_advised_instead_works(self) -> None:
+        """Every call in the advice is one that fits and forgets."""
+        X = np.abs(rows())
+        y = X[:, 0] > np.median(X[:, 0])
+        known = {"Bins": expunge.Bins}
+        known |= {name: value for name, value in globals().items() if name[0].isupper()}
+        calls = set()
+        for advice in INSTEAD.values():
+            calls |= set(re.findall(r"[A-Z]\w+\((?:[^()]|\([^()]*\))*\)", advice))
+        assert len(calls) == 9
+        for call in calls:
+            step = eval(call.replace("...", "2"), {"np": np, **known})
+            model = LogisticRegression(
+                alpha=1e-2, preprocessing=step, l1_ratio=0.5, budget=Budget()
+            )
+            model.fit(X.round(1), y).forget(rows=[3])
+            assert model.certificate_.status == "certified", call
 
     def test_most_features_are_few_gigabytes(self) -> None:
         X = rows()
@@ -438,7 +472,7 @@ class TestBefore:
             own = np.abs(X)
             model = LinearRegression(preprocessing=steps).fit(own, X[:, 0])
             own[3, 1] = 0.0
-            with pytest.raises(InvalidInput, match="infinite"):
+            with pytest.raises(InvalidInput, match="infinite or missing of 0; bound"):
                 LinearRegression(preprocessing=steps).fit(own, X[:, 0])
             with pytest.raises(InvalidInput, match="infinite"):
                 model.add(own[3:4], X[3:4, 0])

@@ -199,10 +199,12 @@ def require_features(encoder: Encoder, X: Matrix) -> Matrix:
             f"{name}.encode makes {made.shape} of {X.shape}; it must return a matrix "
             "with a row for each row"
         )
-    if not np.isfinite(made).all():
+    good = np.isfinite(made)
+    if not good.all():
+        of = f" of {X[~good][0]:g}" if keeps_gaps(encoder) else ""
         raise InvalidInput(
-            f"{name}.encode gives a number that is infinite or missing; bound what it "
-            "computes, or leave such rows out"
+            f"{name}.encode gives a number that is infinite or missing{of}; bound what "
+            "it computes, or leave such rows out"
         )
     return made
 

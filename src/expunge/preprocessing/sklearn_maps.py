@@ -123,7 +123,13 @@ class SklearnMap:
             given["func"] = find_function(given["func"])
             given["feature_names_out"] = "one-to-one"
         elif self.name == "SplineTransformer":
-            given["knots"] = np.array(given["knots"])
+            given["knots"] = knots = np.array(given["knots"])
+            if knots.shape[1:] != (n_columns,):
+                raise InvalidInput(
+                    f"SplineTransformer: knots have shape {knots.shape}, and there are "
+                    f"{n_columns} columns; give one line for each knot, and one number "
+                    "in it for each column"
+                )
         elif "degree" in given:
             _require_width(given, n_columns)
         made: Any = MAPS[self.name][0](**given)
@@ -267,10 +273,13 @@ def _read_function(step: FunctionTransformer) -> dict[str, Any]:
     name = _name_function(np.positive if step.func is None else step.func)
     if name is None:
         called = getattr(step.func, "__name__", repr(step.func))
+        why = "no file and no certificate can hold its code"
+        if getattr(np, called, None) is step.func:
+            why = "it does not make one number of each"
         raise Unsupported(
-            f"FunctionTransformer({called}): no file and no certificate can hold its "
-            "code; use a function of NumPy such as np.log1p, or write it as a map of "
-            "rows of your own: a frozen dataclass with encode (expunge.Encoder)"
+            f"FunctionTransformer({called}): {why}; use a function of NumPy such as "
+            "np.log1p, or write it as a map of rows of your own: a frozen dataclass "
+            "with encode (expunge.Encoder)"
         )
     word, given = name.rpartition(".")[2], dict(step.kw_args or {})
     allowed = ELEMENTWISE.get(word, ())
@@ -363,6 +372,11 @@ def _read_splines(step: SplineTransformer) -> dict[str, Any]:
             "give them: knots=[[0, 20], [50, 40], [100, 60]], one line for each knot "
             "and one number in it for each column"
         )
+    if step.extrapolation == "error":
+        raise Unsupported(
+            "SplineTransformer(extrapolation='error') would refuse rows that come "
+            "later; use 'constant', 'linear', 'continue' or 'periodic'"
+        )
     for name, wanted in (("sparse_output", False), ("handle_missing", "error")):
         if getattr(step, name, wanted) != wanted:
             raise Unsupported(
@@ -400,8 +414,8 @@ def _read_random(step: Any) -> dict[str, Any]:
         )
     if not isinstance(step.random_state, Integral):
         raise Unsupported(
-            f"{name}(random_state={step.random_state!r}) draws other features each "
-            "time; give a whole number: random_state=0"
+            f"{name} without a seed draws other features each time; give a whole "
+            "number: random_state=0"
         )
     return {
         "n_components": int(step.n_components),

@@ -75,9 +75,46 @@ from .sklearn_maps import SKIPPED, read_map
 Described = FillGaps | Scale | OneHot | Ordinal | Bins | DatePart
 MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
 WORKING = (
-    "StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, TfidfTransformer, "
-    "OneHotEncoder, OrdinalEncoder with declared categories, SimpleImputer and "
-    "expunge.Bins, alone, in a Pipeline or in a ColumnTransformer"
+    "leave it out, or make it a map of rows of your own (expunge.Encoder) if it learns "
+    "nothing; what can be used are StandardScaler, MinMaxScaler, MaxAbsScaler, "
+    "RobustScaler, TfidfTransformer, OneHotEncoder, OrdinalEncoder with declared "
+    "categories, SimpleImputer, expunge.Bins, and PolynomialFeatures and others that "
+    "learn nothing"
+)
+_PROJECT = (
+    "leave it out, because the penalty bounds what many columns do, or project with "
+    "GaussianRandomProjection(n_components=..., random_state=0)"
+)
+_CHOOSE = "leave it out, and give the estimator l1_ratio=0.5, which chooses and forgets"
+_IMPUTE = "use SimpleImputer(add_indicator=True)"
+# What does nearly the same and forgets.
+INSTEAD: Mapping[str, str] = MappingProxyType(
+    {
+        "QuantileTransformer": "use expunge.Bins()",
+        "PowerTransformer": "use FunctionTransformer(np.arcsinh), or expunge.Bins()",
+        "TargetEncoder": "use OneHotEncoder(handle_unknown='ignore', min_frequency=10)",
+        "LabelBinarizer": "use OneHotEncoder()",
+        "LabelEncoder": "use OneHotEncoder(); the classes of y need no encoder",
+        "KNNImputer": _IMPUTE,
+        "IterativeImputer": _IMPUTE,
+        "MissingIndicator": _IMPUTE,
+        "PCA": _PROJECT,
+        "IncrementalPCA": _PROJECT,
+        "TruncatedSVD": _PROJECT,
+        "FastICA": _PROJECT,
+        "FactorAnalysis": _PROJECT,
+        "SparseRandomProjection": "use GaussianRandomProjection",
+        "Nystroem": "use RBFSampler(gamma=1.0, random_state=0)",
+        "KernelPCA": "use RBFSampler(gamma=1.0, random_state=0)",
+        "PolynomialCountSketch": "use PolynomialFeatures(2)",
+        "AdditiveChi2Sampler": "use SkewedChi2Sampler(random_state=0)",
+        "SelectKBest": _CHOOSE,
+        "SelectPercentile": _CHOOSE,
+        "SelectFromModel": _CHOOSE,
+        "RFE": _CHOOSE,
+        "VarianceThreshold": "leave it out: constant columns do no harm",
+        "FeatureUnion": "use a ColumnTransformer that names the columns in each part",
+    }
 )
 
 
@@ -244,14 +281,33 @@ def _describe_column_transformer(
 def _describe_step(step: Any, n_columns: int) -> Described:
     reader = READERS.get(type(step))
     if reader is None:
-        raise Unsupported(
-            f"{type(step).__name__} as preprocessing: how its features follow rows "
-            f"that leave is not known here; use {WORKING}; or, for what learns nothing "
-            "from the rows, one of scikit-learn's that learn nothing, such as "
-            "PolynomialFeatures, or a map of rows of your own (expunge.Encoder)"
-        )
+        raise _refuse_step(step)
     described: Described = reader(step, n_columns)
     return described
+
+
+def _refuse_step(step: Any) -> Unsupported:
+    """Return the error about what is no step, with what to take instead."""
+    name = type(step).__name__
+    if isinstance(step, type):
+        return Unsupported(
+            f"{step.__name__} is a class; make one: {step.__name__}(...)"
+        )
+    if hasattr(step, "predict"):
+        return Unsupported(
+            f"{name} as preprocessing: it predicts; give the steps before it alone, or "
+            "adopt the fitted pipeline with expunge.from_sklearn"
+        )
+    if callable(step) and not hasattr(step, "transform"):
+        return Unsupported(
+            f"a function ({getattr(step, '__name__', name)}) as preprocessing; give "
+            "FunctionTransformer(np.log1p) or the like for a function of NumPy, and "
+            "expunge.FixedMap(function) for an encoder of texts or images"
+        )
+    return Unsupported(
+        f"{name} as preprocessing: how its features follow rows that leave is not "
+        f"known here; {INSTEAD.get(name, WORKING)}"
+    )
 
 
 def _add_step(group: Group, step: Described, *, given: Any) -> Group:
