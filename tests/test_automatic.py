@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 
@@ -142,3 +143,22 @@ def test_arrays_of_numbers_and_what_cannot_be() -> None:
         LogisticRegression(preprocessing="auto").fit(sparse.csr_array(np.eye(N)), y)
     with pytest.raises(ValueError, match="preprocessing"):
         LogisticRegression(preprocessing="automatic").fit(X, y)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "numpy", "gaps"])
+def test_a_table_without_preprocessing_is_told_of_it(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    size: Any = rng.normal(size=60)
+    y = size > 0.0
+    table: Any = pd.DataFrame({"size": size, "town": ["Ulm", "Jena", None] * 20})
+    if kind == "polars":
+        table = pl.from_pandas(table)
+    elif kind == "numpy":
+        table = table.to_numpy()
+    elif kind == "gaps":
+        table = np.column_stack([size, np.where(size > 1.0, np.nan, size)])
+    with pytest.raises(InvalidInput, match=r"; preprocessing='auto' takes words"):
+        LogisticRegression().fit(table, y)
+    LogisticRegression(preprocessing="auto").fit(table, y)
+    with pytest.raises(ValueError, match="infinity"):
+        LogisticRegression().fit(np.full((60, 1), np.inf), y)

@@ -206,18 +206,39 @@ def check_rows(
 ) -> tuple[Any, Any]:
     """Return features as numbers, and labels, checked as scikit-learn checks them."""
     tags = estimator.__sklearn_tags__()
-    numbers, y = validate_data(
-        estimator,
-        X,
-        y,
-        accept_sparse="csr",
-        dtype=np.float64,
-        multi_output=tags.target_tags.multi_output or _has_offsets(estimator, y),
-        y_numeric=tags.estimator_type == "regressor",
-        reset=reset,
-    )
+    try:
+        numbers, y = validate_data(
+            estimator,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=np.float64,
+            multi_output=tags.target_tags.multi_output or _has_offsets(estimator, y),
+            y_numeric=tags.estimator_type == "regressor",
+            reset=reset,
+        )
+    except ValueError as error:
+        if reset and estimator.preprocessing is None and _has_words_or_gaps(X):
+            what = str(error).partition("\n")[0].rstrip(".")
+            raise InvalidInput(
+                f"{what}; preprocessing='auto' takes words, dates and gaps as they are"
+            ) from error
+        raise
     refuse_missing_dates(X, numbers)
     return numbers, y
+
+
+def _has_words_or_gaps(X: Any) -> bool:
+    """Return whether a table holds texts or missing values, on the way to an error."""
+    if sparse.issparse(X):
+        return False
+    cells = np.asarray(X)
+    if cells.ndim != 2 or cells.dtype.kind in "US":
+        return cells.ndim == 2
+    if cells.dtype.kind == "f":
+        return bool(np.isnan(cells).any())
+    cells = cells.ravel().astype(object)
+    return bool(find_missing(cells).any()) or any(isinstance(c, str) for c in cells)
 
 
 def _has_offsets(estimator: Any, y: Any) -> bool:
