@@ -115,6 +115,9 @@ def read_objective(estimator: Any, n_classes: int) -> AdoptedObjective:
     """
     kind = type(estimator)
     if kind not in READERS:
+        if kind.__name__ in INSTEAD:
+            why, instead = INSTEAD[kind.__name__]
+            raise refusal(estimator, why, instead=instead)
         known = ", ".join(sorted(known.__name__ for known in READERS))
         raise Unsupported(
             f"{kind.__name__} cannot be adopted; {known} can, alone, as the last step "
@@ -363,6 +366,25 @@ def _require_free_signs(estimator: Any) -> None:
         )
 
 
+# Why others cannot be adopted, and what nearly does the same.
+INSTEAD: Mapping[str, tuple[str, str]] = {
+    "LinearRegression": (
+        "it has no penalty, and certified removal needs one",
+        "fit Ridge(alpha=1e-3), whose penalty is small",
+    ),
+    "HuberRegressor": (
+        "it fits the scale of the errors too",
+        "fit LinearRegression(loss=Huber()) of expunge to the rows",
+    ),
+    "SVC": (
+        "its parameters are rows of people",
+        "fit LinearSVC(), after RBFSampler(random_state=0) if it must bend",
+    ),
+    "Perceptron": (
+        "its loss has a kink, and removal needs a smooth one",
+        "fit SGDClassifier(loss='squared_hinge')",
+    ),
+}
 READERS: Mapping[type, Callable[[Any, int], AdoptedObjective]] = {
     linear_model.LogisticRegression: _read_logistic,
     OneVsRestClassifier: _read_one_vs_rest,
