@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -133,6 +134,7 @@ BAD: list[tuple[Any, str]] = [
         lambda texts: np.arange(3.0 * len(texts)).reshape(-1, 3),
         "learns from the inputs",
     ),
+    (lambda texts: np.random.default_rng().normal(size=(len(texts), 3)), "at random"),
     (lambda texts: texts.shape, "give probes="),
 ]
 
@@ -145,6 +147,26 @@ def test_an_encoder_that_cannot_be_used_is_refused(encoder: Any, message: str) -
     with pytest.raises(InvalidInput, match=message):
         model.fit(short, y, people)
     assert not hasattr(model, "_snapshot")
+
+
+def test_a_row_is_as_long_alone_as_among_others() -> None:
+    widths = FixedMap(lambda texts: np.ones((len(texts), 2 + len(texts))), name="bad")
+    X, y, people = problem()
+    with pytest.raises(InvalidInput, match="something else of an input alone"):
+        LogisticRegression(preprocessing=widths).fit(X, y, people)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_a_missing_input_is_refused_before_the_encoder(missing: Any) -> None:
+    X, y, people = problem()
+    ours = LogisticRegression(preprocessing=FixedMap(Encoder())).fit(X, y, people)
+    for act in (
+        lambda: ours.fit([*X[:-1], missing], y, people),
+        lambda: ours.predict([X[0], missing]),
+    ):
+        with pytest.raises(InvalidInput, match=r"input \d+, .*is missing"):
+            act()
+    ours.forget(["person 1"])
 
 
 def test_an_encoder_that_fails_later_changes_nothing(tmp_path: Path) -> None:

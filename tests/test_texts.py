@@ -131,8 +131,9 @@ def test_texts_come_as_lists_columns_and_frames_of_one_column(given: Any) -> Non
     ("X", "message"),
     [
         ("a text", "X is one str; give a list"),
-        (["a", None], "text 1, counted from 0, is no text but missing"),
-        ([1.0, 2.0], "text 0, counted from 0, is no text but float"),
+        (["a", None], "text 1, counted from 0, is no text but missing; put '' in"),
+        (["a", pd.NA], "text 1, counted from 0, is no text but missing; put '' in"),
+        ([1.0, 2.0], "text 0, .* is no text but float; give a list of texts"),
         (["a"], "inconsistent numbers of samples"),
         (np.array([["a", "b"], ["c", "d"]]), "is no text but ndarray"),
         (pd.DataFrame({"a": ["x", "y"], "b": ["x", "y"]}), "X has 2 columns"),

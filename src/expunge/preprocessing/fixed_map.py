@@ -28,7 +28,7 @@ from ..exceptions import InvalidInput, Unsupported
 from ..promise.group import Spent
 from ..promise.scope import ForeignEncoder, Scope
 from .embedding_cache import EmbeddingCache
-from .inputs import InputMap
+from .inputs import InputMap, is_missing
 
 PROBES = (
     "The quick brown fox jumps over the lazy dog.",
@@ -154,6 +154,13 @@ class FixedMap(InputMap):
     ) -> Design:
         """Return an embedding of each input, from the cache where it has one."""
         self._require_encoder()
+        for place, one in enumerate(inputs):
+            # Most encoders fail at it somewhere deep inside.
+            if is_missing(one):
+                raise InvalidInput(
+                    f"input {place}, counted from 0, is missing; leave its row out, or "
+                    "put '' in place of a text"
+                )
         if self.known is not None and not self._is_the_same:
             self._refuse_other()
         if self.cache is None or owners is None:
@@ -183,12 +190,14 @@ class FixedMap(InputMap):
                 f"recognised by ({type(error).__name__}); give probes=[...], a few "
                 "inputs of its kind that anybody may see"
             ) from error
-        if not _are_near(np.vstack(alone), known[:2]):
+        if any(one.shape[1] != known.shape[1] for one in alone) or not _are_near(
+            np.vstack(alone), known[:2]
+        ):
             raise InvalidInput(
                 f"the encoder {self.name!r} makes something else of an input alone "
                 "than of the same input among others: it learns from the inputs it is "
-                "given, and that would not be forgotten; let each row depend on its "
-                "input alone"
+                "given, which would not be forgotten, or draws at random; let each row "
+                "depend on its input alone"
             )
         return replace(self, known=known)
 

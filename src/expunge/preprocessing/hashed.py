@@ -27,7 +27,7 @@ from sklearn.pipeline import Pipeline
 from ..core.arrays import Design
 from ..core.values import stored
 from ..exceptions import InvalidInput, Unsupported
-from .inputs import InputMap
+from .inputs import InputMap, is_missing
 
 MOST_COLUMNS = 2**31 - 1  # scikit-learn's own limit
 # What everybody knows: a hash of what is made of it tells one hashing from another.
@@ -120,9 +120,12 @@ class HashedTexts(_Hashed):
     def _require(self, inputs: Sequence[Any]) -> None:
         for place, text in enumerate(inputs):
             if not isinstance(text, str):
+                mend = "put '' in its place, or leave its row out"
+                if not is_missing(text):
+                    mend = "give a list of texts, or one column of them"
                 raise InvalidInput(
-                    f"text {place}, counted from 0, is no text but {_name(text)}; put "
-                    "'' in its place, or leave its row out"
+                    f"text {place}, counted from 0, is no text but {_name(text)}; "
+                    f"{mend}"
                 )
 
     def to_sklearn(self) -> Any:
@@ -183,8 +186,7 @@ class HashedFeatures(_Hashed):
 
 
 def _name(value: Any) -> str:
-    missing = value is None or (isinstance(value, float) and value != value)
-    return "missing" if missing else type(value).__name__
+    return "missing" if is_missing(value) else type(value).__name__
 
 
 def read_input_map(preprocessing: Any) -> InputMap | None:

@@ -88,6 +88,13 @@ class InputMap(ABC):
         del people
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether an input is None, NaN or NA; it may be an array or an image."""
+    if isinstance(value, float):
+        return value != value
+    return value is None or type(value).__name__ == "NAType"
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class EncodedInputs:
     """Rows that stand for the inputs that they were made of."""
