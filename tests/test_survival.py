@@ -9,7 +9,11 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn import linear_model
-from sklearn.preprocessing import StandardScaler
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
 
 from expunge import (
     Budget,
@@ -19,7 +23,7 @@ from expunge import (
     ship,
     verify,
 )
-from expunge.exceptions import InvalidInput
+from expunge.exceptions import InvalidInput, Unsupported
 from expunge.registry import Registry
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -137,6 +141,53 @@ def test_frames_keep_the_names_of_their_columns(frame: Any) -> None:
     assert np.allclose(found, plain.predict_survival(X, [1.0]))
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        make_column_transformer((StandardScaler(), ["age", "dose"])),
+        make_column_transformer((PolynomialFeatures(2), ["dose"])),
+        make_column_transformer((RBFSampler(random_state=0), ["age", "dose"])),
+        RBFSampler(random_state=0),
+        MinMaxScaler(),
+        "auto",
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_intervals_stay_beside_what_is_done_with_people(
+    steps: Any, frame: Any, tmp_path: Path
+) -> None:
+    X, y = problem()
+    table = frame({"age": X[:, 0], "dose": X[:, 1]})
+    people = [f"p{i}" for i in range(len(y))]
+    model = fresh(preprocessing=steps, budget=Budget(sigma=0.01))
+    model.fit(table, y, subjects=people).forget(["p3"])
+    names = ["from 0 to 0.5", "from 0.5 to 1", "from 1 to 2", "from 2 to inf"]
+    assert list(model.get_feature_names_out()[-4:]) == names
+    # By themselves: between intervals, hazards differ by a factor for all alike.
+    hazard = model.predict_hazard(table)
+    levels = np.exp(model.coef_[-4:])
+    assert np.allclose(hazard / hazard[:, :1], levels / levels[0])
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model").forget(["p4"])
+    assert list(again.get_feature_names_out()[-4:]) == names
+    exact = fresh(preprocessing=steps).fit(table[5:], y[5:])
+    assert list(exact.get_feature_names_out()[-4:]) == names
+
+
+def test_gaps_of_arrays_are_filled_and_later_maps_refused() -> None:
+    X, y = problem()
+    holes = np.where(X > 0.9, np.nan, X)
+    model = fresh(preprocessing=SimpleImputer()).fit(holes, y)
+    model.forget(X=holes[:1], y=y[:1])
+    assert np.isfinite(model.predict_survival(holes, [1.0])).all()
+    with pytest.raises(InvalidInput, match="preprocessing='auto' takes words"):
+        fresh().fit(holes, y)
+    steps = make_pipeline(StandardScaler(), PolynomialFeatures(2))
+    with pytest.raises(Unsupported, match="would take the intervals too; put it"):
+        fresh(preprocessing=steps).fit(X, y)
+
+
 def test_a_refit_has_the_breaks_of_its_parameters() -> None:
     X, y = problem()
     model = fresh().fit(X, y)
@@ -212,5 +263,9 @@ def test_other_mistakes_are_named() -> None:
             PiecewiseExponential(breaks=breaks).fit(X, y)
     with pytest.raises(InvalidInput, match=r"breaks=1\.0; give a list of times"):
         PiecewiseExponential(breaks=1.0).fit(X, y)
+    with pytest.raises(InvalidInput, match=r"X has 1 columns, and the fit had 2"):
+        fresh().fit(X, y).predict_survival(X[:, :1], [1.0])
+    with pytest.raises(InvalidInput, match=r"give np.column_stack\(\[time, event\]\)"):
+        fresh().fit(X, y.astype(str) + "?")
     with pytest.raises(InvalidInput, match="times must be numbers from zero"):
         fresh().fit(X, y).predict_survival(X, [-1.0])

@@ -523,6 +523,10 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
     ) -> tuple[Loss, Labels | None]:
         """Return the loss for these labels, and the classes of a classifier."""
 
+    def _choose_steps(self, X: Any) -> Any:
+        """Return the preprocessing of rows as a fit is given them."""
+        return self.preprocessing
+
     def _objective(self, loss: Loss, weight: float) -> Objective:
         """Return the objective of the parameters, for rows of this total weight."""
         return Objective(
@@ -768,7 +772,7 @@ def prepare(
     made_by = read_input_map(estimator.preprocessing)
     steps, encoder = None, None
     if made_by is None:
-        steps, encoder = split_encoder(estimator.preprocessing)
+        steps, encoder = split_encoder(estimator._choose_steps(X))
     encoding: Encoding = UNCHANGED
     recipe = None
     keeps_encoded = getattr(estimator, "keep_data", "encoded") == "encoded"

@@ -12,6 +12,7 @@ events happened is published, as the baseline of a Cox model would be.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,8 +26,12 @@ from ..core.arrays import Index, Matrix, Vector
 from ..core.objective import check_weights
 from ..core.values import LARGEST, SMALLEST
 from ..display.plots import make_figure, show_shares
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, Unsupported
 from ..preprocessing.columns import as_frame, take_rows
+from ..preprocessing.description import Group
+from ..preprocessing.encoder import title_of
+from ..preprocessing.mapped import split_encoder
+from ..preprocessing.sklearn_steps import describe
 from .base import init_with, snapshot_of
 from .generalised import PoissonRegressor
 from .parameters import require_parameters
@@ -297,6 +302,35 @@ class PiecewiseExponential(PoissonRegressor):
             self._mean_deviance(responses, spent * rate, weight),
         )
 
+    def _choose_steps(self, X: Any) -> Any:
+        """Return the preprocessing of people, with the intervals beside as they are.
+
+        A transformer is about the columns that people have: it must neither drop the
+        intervals nor make something else of them.
+        """
+        given = self.preprocessing
+        n_levels = len(self.breaks) + 1 if len(self.breaks) else 0
+        if given is None or not n_levels:
+            return given
+        steps, last = split_encoder(given)
+        if steps is not None and last is not None:
+            raise Unsupported(
+                f"{title_of(last)} after a step that learns would take the intervals "
+                "too; put it before the steps that learn"
+            )
+        frame = as_frame(X)
+        if frame is None:
+            own, levels = X[:, :-n_levels], range(X.shape[1])[-n_levels:]
+        else:
+            own = frame[:, :-n_levels].to_native()
+            levels = frame.columns[-n_levels:]
+        described = describe(given, own, rows_kept=bool(self.keep_data))
+        used = {name for group in described.groups for name in group.columns}
+        beside = tuple(name for name in levels if name not in used)
+        if not beside:
+            return described
+        return replace(described, groups=(*described.groups, Group(beside)))
+
     def _edges(self) -> Vector:
         """Return zero, the breaks and infinity."""
         fitted = "_snapshot" in vars(self)
@@ -313,8 +347,17 @@ class PiecewiseExponential(PoissonRegressor):
         edges, frame = self._edges(), as_frame(X)
         k = len(edges) - 1
         levels = np.eye(k)[intervals] if k > 1 else np.empty((len(places), 0))
+        if "_snapshot" in vars(self):
+            n_columns = np.shape(X)[1] if frame is None else len(frame.columns)
+            n_levels = k if k > 1 else 0
+            if n_columns != self.n_features_in_ - n_levels:
+                raise InvalidInput(
+                    f"X has {n_columns} columns, and the fit had "
+                    f"{self.n_features_in_ - n_levels}; give the same ones"
+                )
         if frame is None:
-            numbers = check_array(X, dtype=np.float64, input_name="X")
+            # Gaps are filled, or refused, where rows are read.
+            numbers = check_array(X, dtype=np.float64, ensure_all_finite=False)
             return np.hstack([numbers[places], levels])
         import narwhals as nw
 
@@ -334,7 +377,10 @@ def _read_times(y: Any) -> tuple[Vector, Vector]:
     try:
         numbers = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"times and events must be numbers: {error}") from error
+        raise InvalidInput(
+            "times and events must be numbers, (n, 2): give np.column_stack([time, "
+            f"event]), an event 1 if it happened at that time, or 0 ({error})"
+        ) from error
     if numbers.ndim != 2 or numbers.shape[1] != 2:
         raise InvalidInput(
             f"y has shape {numbers.shape}; give (n, 2): a time and an event, 1 or 0, "
