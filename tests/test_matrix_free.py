@@ -2,6 +2,7 @@
 """Removal without matrices: its radii, its rule, and what it keeps and reads."""
 
 from dataclasses import fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from expunge import (
     load,
     summarise,
 )
-from expunge.core.arrays import Index, norm
+from expunge.core.arrays import UNIT_ROUNDOFF, Index, norm
 from expunge.core.losses import Huber, Logistic, Loss
 from expunge.core.measurement import measure
 from expunge.core.objective import add_quadratic
@@ -401,6 +402,55 @@ def test_sparse_rows_are_certified_where_little_noise_is_asked_for(
     monkeypatch.setattr("expunge.removal.matrix_free.most_entries", lambda rows: 50_000)
     with pytest.raises(NotCertifiable):
         model.fit(X, y)
+
+
+def test_sparse_rows_of_many_classes_are_certified_at_the_default_noise(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _ = _sparse_rows(rng, 2**16)
+    y = rng.integers(0, 8, size=400)
+    model = SoftmaxRegression(alpha=1e-3, budget=Budget())
+    model.fit(X / np.sqrt(30.0), y)
+    state = private_model(model).answer.state
+    assert Rounding(state).count <= state.sums.roundings + 2 * 8 * 51 + 16
+    assert model.certificate_.status == "certified"
+    # By as many roundings as there are parameters it could not be.
+    monkeypatch.setattr("expunge.removal.matrix_free.most_entries", lambda rows: 2**16)
+    with pytest.raises(NotCertifiable):
+        model.fit(X / np.sqrt(30.0), y)
+
+
+def test_each_row_of_a_column_may_round_the_gradient() -> None:
+    """Each addition to the larger half of a sum loses nearly half of a last bit."""
+    n = 2**15
+    entries: Any = sparse.csr_array(np.zeros((n, 1)))
+    entries.resize((n, n))
+    objective = Objective(HalfSquared(), L2(), alpha=1.0, intercept=True)
+    rows = objective.rows(entries, np.full(n, -1.0 - 0.96 * 2.0**-39))
+    at = measure(objective, rows, theta=np.zeros(n + 1))
+    state = anchor_measured(objective, rows, at=at, before=None)
+    assert state.magnitude.n_entries <= 2 and rows.n_additions > n
+    off = abs(float(state.sums.gradient[-1]) + n * float(rows.y[0]))
+    of_few = 2.0 * UNIT_ROUNDOFF * (2 * state.magnitude.n_entries + 32)
+    draft = MatrixFree().answer_at_anchor(state)
+    assert of_few * state.magnitude.slope < off
+    assert off <= Rounding(state).gradient(draft, step=0.0)
+
+
+def test_the_length_of_a_mean_row_counts_its_columns() -> None:
+    """Squares of small entries are lost beside that of a large one."""
+    d = 2**16
+    objective = Objective(OneVsRest(3), L2(), alpha=1.0, intercept=True)
+    rows = objective.rows(sparse.csr_array((3, d)), np.arange(3.0))
+    at = measure(objective, rows, theta=np.zeros(3 * (d + 1)))
+    state = anchor_measured(objective, rows, at=at, before=None)
+    columns = np.full((d + 1, 3), 1e-8)
+    columns[0], columns[-1] = 1.0, 1.0
+    sums = state.sums.replace(intercept_columns=columns)
+    form = intercept_form(Rounding(state.replace(sums=sums)))
+    assert form is not None
+    squares = Fraction(1) + (d - 1) * Fraction(1e-8) ** 2
+    assert Fraction(float(form.coupling.min())) ** 2 >= squares
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=str)

@@ -743,6 +743,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "believe-the-aim": Mutant(wide.believe_the_aim, WIDE),
     "take-sizes-for-means": Mutant(wide.take_sizes_for_means, WIDE),
     "count-the-shortest-row": Mutant(wide.count_the_shortest_row, WIDE),
+    "count-one-entry": Mutant(wide.count_one_entry, WIDE),
     "take-the-mean-for-the-spread": Mutant(wide.take_the_mean_for_the_spread, WIDE),
     "trust-an-old-spread": Mutant(wide.trust_an_old_spread, WIDE),
     "centre-the-spread": Mutant(wide.centre_the_spread, WIDE),

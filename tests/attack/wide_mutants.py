@@ -173,6 +173,11 @@ def count_the_shortest_row() -> None:
     put("removal.matrix_free", "most_entries", most_entries)
 
 
+def count_one_entry() -> None:
+    """Count the roundings of a row as if it had one entry."""
+    put("promise.rounding:Rounding", "_width", lambda self, *, summed: 1.0)
+
+
 def take_the_mean_for_the_spread() -> None:
     """Take the largest eigenvalue of a mean for that of the sum."""
     module = import_module("expunge.removal.matrix_free")

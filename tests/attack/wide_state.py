@@ -52,6 +52,10 @@ def _check_sums(checker: Checker, state: State, aim: Aim, left: Sample) -> None:
     _check_bound(checker, state.magnitude.row_norm, longest, slack, "row_norm")
     entries = float(np.count_nonzero(X, axis=1).max(initial=0))
     _check_bound(checker, state.magnitude.n_entries, entries, 0.0, "n_entries")
+    # What a term of a sum went through: its column's additions, and its row's products.
+    fullest = float(np.count_nonzero(X, axis=0).max(initial=1)) - 1.0
+    least = fullest + 2.0 * problem.k * entries
+    _check_bound(checker, Rounding(state).count, least, 0.0, "the count of roundings")
     if problem.n_free:
         part = (X[:, :-1] * np.sqrt(weight)[:, None]).astype(float)
         largest = float(np.linalg.norm(part, 2)) ** 2 if part.size else 0.0

@@ -385,7 +385,9 @@ def _separate_forms(rounding: Rounding, *, way: float, b: float) -> Form | None:
     if not (e > 0.0).all():
         return None
     mean = intercept_columns[:-1] / intercept_columns[-1]
-    coupling = np.sqrt(np.einsum("ij,ij->j", mean, mean)) * SAFETY
+    # Of as many squares as there are columns a sum may lose more than SAFETY adds.
+    rounded = (1.0 + (len(mean) + 4) * UNIT_ROUNDOFF) * SAFETY
+    coupling = np.sqrt(np.einsum("ij,ij->j", mean, mean)) * rounded
     # A row's length, in a mean over the rows of what rounding may change.
     typical = sizes.row_norm
     if rounding.shift.is_bounded:
@@ -433,10 +435,10 @@ def _joint_form(rounding: Rounding, *, way: float, b: float) -> Form | None:
         A, sizes = penalised_curvature(rounding), state.magnitude
         if not (e > 0.0 and A > 0.0):
             return None
-        spread = sizes.hessian * (1.0 + rounding.sums)
+        spread = sizes.hessian
         if isfinite(state.objective.loss.curvature_bound):
             spread = state.objective.loss.curvature_bound * sizes.gram
-        coupling = sqrt(spread / e) * SAFETY
+        coupling = sqrt(spread * (1.0 + rounding.sums) / e) * SAFETY
         return Form(A, np.array([e]), np.array([coupling]), None, k)
 
     found = form(e - error(0.0))

@@ -135,8 +135,11 @@ class Rounding(Private):
         """How many roundings a term of a sum passes through at most.
 
         Those that the sums count, whatever the order of the additions, and its own.
+        Without matrices nothing is multiplied by them, and a row counts its entries.
         """
-        return self.state.sums.roundings + 2.0 * self.state.anchor.size + 16.0
+        sums, outputs = self.state.sums, self.state.objective.loss.outputs
+        bare = sums.hessian is None and sums.moment is None
+        return sums.roundings + 2.0 * outputs * self._width(summed=bare) + 16.0
 
     @cached_property
     def sums(self) -> float:
@@ -173,9 +176,7 @@ class Rounding(Private):
         """
         state = self.state
         size = theta if isinstance(theta, float) else norm(theta)
-        width = float(state.anchor.size // state.objective.loss.outputs)
-        if summed:
-            width = min(width, state.magnitude.n_entries)
+        width = self._width(summed=summed)
         if state.offset is not None:
             width += LIFTED + state.offset.size
             size = state.row_growth * (state.row_growth * size + norm(state.offset))
@@ -292,6 +293,11 @@ class Rounding(Private):
     def largest_penalty_weight(self) -> float:
         """The largest P since the anchor, of which the quadratic was a multiple."""
         return max(self.state.anchor_weight, self.state.penalty_weight)
+
+    def _width(self, *, summed: bool) -> float:
+        """Return the most entries of any row, or of one that was ``summed``."""
+        width = float(self.state.anchor.size // self.state.objective.loss.outputs)
+        return min(width, self.state.magnitude.n_entries) if summed else width
 
     def _far(self, step: float) -> float:
         """Return how far predictors are from those at the anchor, over |x|."""
