@@ -59,6 +59,13 @@ from tests.test_shipping_tables import run, runtime
 __all__ = ["runtime"]  # a fixture
 
 KNOTS = np.array([[-2.0, -1.0, 0.0], [-0.5, 0.0, 1.0], [2.0, 1.0, 4.0]])
+
+
+def name_of(step: Any) -> str:
+    """Return what a test of a step is called, the same in every process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(step))
+
+
 STEPS: list[Any] = [
     Normalizer(),
     Normalizer(norm="l1"),
@@ -149,7 +156,7 @@ def require_fit_of_the_rest(ours: Any, steps: Any, X: Any, y: Any, left: Any) ->
 class TestMaps:
     """Each is scikit-learn's own, and rounds a row alone as it does among others."""
 
-    @pytest.mark.parametrize("step", STEPS, ids=str)
+    @pytest.mark.parametrize("step", STEPS, ids=name_of)
     def test_is_scikit_learns(self, step: Any) -> None:
         X, found = rows(), read_map(step)
         assert found is not None
@@ -158,7 +165,7 @@ class TestMaps:
         check_encoder(found, X)
 
     @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 64, 301])
-    @pytest.mark.parametrize("step", STEPS, ids=str)
+    @pytest.mark.parametrize("step", STEPS, ids=name_of)
     def test_blocks_round_as_rows_do(self, step: Any, n: int) -> None:
         found: Any = read_map(step)
         for X in (rows(n), np.asfortranarray(rows(n, 1)), rows(3 * n, 2)[::3]):
@@ -225,7 +232,7 @@ class TestMaps:
             (Birch(), "it predicts"),
             (RandomTreesEmbedding(), "leave it out, or make it a map of rows"),
         ],
-        ids=str,
+        ids=name_of,
     )
     def test_what_learns_or_is_wrong_is_refused(self, step: Any, message: str) -> None:
         X = rows()
@@ -288,7 +295,7 @@ class TestAlone:
     """A map is all there is."""
 
     @pytest.mark.parametrize("keep", [True, "encoded", False], ids=str)
-    @pytest.mark.parametrize("step", STEPS, ids=str)
+    @pytest.mark.parametrize("step", STEPS, ids=name_of)
     def test_forgetting_is_fitting_the_rest(
         self, step: Any, keep: Any, tmp_path: Path
     ) -> None:
@@ -560,7 +567,7 @@ class TestAfter:
                 StandardScaler(), RBFSampler(gamma=0.2, random_state=0), Normalizer()
             ),
         ],
-        ids=str,
+        ids=name_of,
     )
     def test_forgetting_is_fitting_the_rest(self, steps: Any, tmp_path: Path) -> None:
         X = rows(100)
@@ -704,7 +711,7 @@ class TestGraphs:
 
     @pytest.mark.parametrize("where", ["alone", "before", "after"])
     @pytest.mark.parametrize(
-        "step", [*SHIPPED, *map(FunctionTransformer, LISTED)], ids=str
+        "step", [*SHIPPED, *map(FunctionTransformer, LISTED)], ids=name_of
     )
     def test_predicts_as_the_model(
         self, step: Any, where: str, runtime: str, tmp_path: Path
@@ -779,7 +786,7 @@ class TestGraphs:
             FunctionTransformer(np.round, kw_args={"decimals": 1}),
             FunctionTransformer(np.digitize, kw_args={"bins": [3.0, 0.0]}),
         ],
-        ids=str,
+        ids=name_of,
     )
     def test_others_are_refused(self, step: Any, tmp_path: Path) -> None:
         X = rows(30)
