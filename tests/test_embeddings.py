@@ -6,6 +6,7 @@ from copy import deepcopy
 from decimal import Decimal
 from math import exp
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from expunge import (
     read_shipped,
     ship,
 )
-from expunge.exceptions import InvalidInput, UnknownSubject, Unsupported
+from expunge.exceptions import InvalidInput, StoreFailed, UnknownSubject, Unsupported
 from expunge.linear_model.base import private_model
 from expunge.promise.group import Spent
 from expunge.registry import Registry
@@ -431,6 +432,30 @@ class TestCache:
         for path in tmp_path.iterdir():
             assert b"person" not in path.read_bytes()
             assert "person" not in path.name
+
+    @pytest.mark.parametrize("ending", ["new", "old"])
+    def test_what_a_killed_process_left_is_forgotten_too(
+        self, ending: str, tmp_path: Path
+    ) -> None:
+        X, y, people = problem()
+        made_by = FixedMap(Encoder(), cache=EmbeddingCache(tmp_path))
+        ours = EmbeddingClassifier(made_by).fit(X, y, people)
+        rows: Any = private_model(ours).kept_rows()
+        row = rows.dense()[8, :-1].tobytes()
+        for path in [*tmp_path.iterdir()]:
+            if row in path.read_bytes():
+                copyfile(path, tmp_path / f".{path.name}.{ending}")
+        ours.forget(["person 4"])
+        assert not any(row in path.read_bytes() for path in tmp_path.iterdir())
+
+    def test_folders_that_cannot_be_used_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "key").write_bytes(b"")
+        with pytest.raises(InvalidInput, match="is no key of an EmbeddingCache"):
+            EmbeddingCache(tmp_path)
+        with pytest.raises(StoreFailed, match="cannot be used"):
+            EmbeddingCache(tmp_path / "key")
+        with pytest.raises(StoreFailed, match="cannot be used"):
+            EmbeddingCache(tmp_path / "missing" / "cache")
 
     def test_another_encoder_finds_nothing_there(self, tmp_path: Path) -> None:
         X, y, people = problem()

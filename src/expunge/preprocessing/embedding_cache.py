@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Matrix, Vector
-from ..disk import destroy, make_folder, replace_file
+from ..disk import (
+    delete_draft,
+    destroy,
+    make_folder,
+    replace_file,
+    store_failure,
+)
 from ..exceptions import InvalidInput, Unsupported
 from ..private_model.subjects import person
 from ..promise.noise import SECRET_BYTES, random_bytes
@@ -39,12 +45,21 @@ class EmbeddingCache:
         self._folder = None if folder is None else Path(folder)
         self._held: dict[str, dict[bytes, Vector]] = {}
         self._key = random_bytes(SECRET_BYTES)
-        if self._folder is not None:
+        if self._folder is None:
+            return
+        key = self._folder / KEY
+        try:
             make_folder(self._folder)
-            key = self._folder / KEY
             if not key.exists():
                 replace_file(key, self._key)
             self._key = key.read_bytes()
+        except OSError as error:
+            raise store_failure(error) from error
+        if len(self._key) != SECRET_BYTES:
+            raise InvalidInput(
+                f"{key} is no key of an EmbeddingCache; name another folder, or delete "
+                "this one: without its key nobody can be found in it"
+            )
 
     def __repr__(self) -> str:
         return "EmbeddingCache(private)"
@@ -104,7 +119,9 @@ class EmbeddingCache:
             for row in self._held.pop(owner, {}).values():
                 row[:] = 0.0
             if self._folder is not None:
-                destroy(self._path(owner))
+                path = self._path(owner)
+                delete_draft(path)  # that a killed process left
+                destroy(path)
 
     def _hash(self, data: bytes) -> bytes:
         return blake2b(data, key=self._key, digest_size=SECRET_BYTES).digest()
