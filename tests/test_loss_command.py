@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``expunge fit --loss``: counts and amounts with exposures, from fit to prediction."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expunge import PoissonRegressor
+from expunge import PiecewiseExponential, PoissonRegressor
 from expunge.cli.output import DONE, WRONG_INPUT
 from expunge.registry import Registry
 from tests.calling import call, copied, make_registry, whole
@@ -173,3 +174,93 @@ def test_negative_counts_are_refused(
     refused = fit("model", tmp_path / "bad.csv", "claims", "--loss", "poisson")
     assert refused.code == WRONG_INPUT and unchanged()
     assert "response -1 is negative" in refused.out + refused.err
+
+
+def patients(n: int = 600) -> pd.DataFrame:
+    """Return until when patients were seen, and whether they relapsed then."""
+    rng = np.random.default_rng(3)
+    age = rng.integers(30, 90, n)
+    event = 12.0 * rng.exponential(size=n) / np.exp(0.03 * (age - 60))
+    end = rng.uniform(3.0, 36.0, n)
+    table = {"patient": [f"p{i}" for i in range(n)], "age": age}
+    seen = np.minimum(event, end).round(2) + 0.01
+    return pd.DataFrame(
+        table | {"months": seen, "relapsed": (event <= end).astype(int)}
+    )
+
+
+SURVIVAL = ("--target", "relapsed", "--subject", "patient", "--sigma", "0.01")
+TIMES = ("--loss", "survival", "--time", "months", "--breaks", "6,12")
+
+
+def test_survival_is_fitted_added_corrected_and_predicted(
+    folder: Path, tmp_path: Path
+) -> None:
+    path, more, right = (tmp_path / f"{name}.csv" for name in ("all", "more", "right"))
+    table = patients()
+    table.to_csv(path, index=False)
+    done = call("fit", "relapse", path, *SURVIVAL, *TIMES, "--alpha", "0.01")
+    assert done.code == DONE and "survival is not tried" in done.out
+    assert call("schema", "relapse", "--json").json["time"] == "months"
+    new = table.head(2).assign(patient="new")
+    new.to_csv(more, index=False)
+    assert call("add", "relapse", more).code == DONE
+    assert call("forget", "p7", "--yes").code == DONE
+    other = table.iloc[[5]].assign(months=3.0, relapsed=1)
+    other.to_csv(right, index=False)
+    assert call("rectify", "p5", "relapse", right, "--yes").code == DONE
+    left = pd.concat([table.drop([5, 7]), new, other])
+    with Registry.open(folder) as registry:
+        found = registry.model("relapse")
+        again = found.get_params()["preprocessing"]
+    exact = PiecewiseExponential(breaks=(6.0, 12.0), alpha=0.01, preprocessing=again)
+    exact.fit(left[["age"]], left[["months", "relapsed"]].to_numpy())
+    assert found.certificate_.status == "certified"
+    assert np.abs(found.coef_ - exact.coef_).max() < 0.08
+    printed = call("predict", "relapse", path, "--beside", "patient").out.splitlines()
+    heads = "patient,prediction,no event until 6,no event until 12"
+    assert printed[0] == heads and len(printed) == 601
+    at = [float(one) for one in printed[1].split(",")[1:]]
+    assert 1.0 > at[1] > at[2] > 0.0
+    back = call("fit", "again", path, *SURVIVAL, *TIMES)
+    assert back.code != DONE and "line 9:" in back.err  # p7, with all intervals
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"months": 0.0}, TIMES, "column 'months', lines 2, 3, 4 and .*: a time that"),
+        ({"relapsed": 2}, TIMES, "the same target in every row"),
+        ({"relapsed": 0}, TIMES, "the same target in every row"),
+        (
+            {"relapsed": ["no", "yes"] * 45},
+            TIMES,
+            "give 1 if the event happened at that time, or 0",
+        ),
+        ({}, TIMES[:2], "--loss survival without --time; give both"),
+        ({}, TIMES[2:4], "--time without --loss survival; give both"),
+        ({}, TIMES[4:], "--breaks is for --loss survival; give both"),
+        ({}, (*TIMES[:4], "--breaks", "a"), "--breaks 'a'; give numbers separated"),
+        ({}, (*TIMES[:4], "--breaks", "2,1"), "times in ascending order"),
+        ({"size": 2.0}, (*TIMES, "--exposure", "size"), "the times are the exposures"),
+    ],
+)
+def test_mistakes_about_survival_are_one_sentence(
+    unchanged: Callable[[], bool],
+    tmp_path: Path,
+    change: Any,
+    options: Any,
+    message: str,
+) -> None:
+    path = tmp_path / "all.csv"
+    patients(90).assign(**change).to_csv(path, index=False)
+    refused = call("fit", "relapse", path, *SURVIVAL, *options)
+    assert refused.code != DONE and re.search(message, refused.err), refused.err
+    assert not (tmp_path / "all.schema.json").exists()
+    assert unchanged()
+
+
+def test_everybody_may_have_the_event(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    patients(90).assign(relapsed=True).to_csv(path, index=False)
+    assert call("fit", "relapse", path, *SURVIVAL, *TIMES).code == DONE

@@ -44,13 +44,15 @@ class LossName(StrEnum):
     tweedie = "tweedie"
     negative_binomial = "negative-binomial"
     quantile = "quantile"
+    survival = "survival"
 
 
 # The option that a loss takes, and what is taken without it.
-SHAPES = {
+SHAPES: dict[LossName, dict[str, Any]] = {
     LossName.tweedie: {"power": 1.5},
     LossName.negative_binomial: {"dispersion": 1.0},
     LossName.quantile: {"quantile": 0.5, "width": 1.0},
+    LossName.survival: {"breaks": ""},
 }
 
 
@@ -86,7 +88,8 @@ class ModelOptions:
         LossName,
         typer.Option(
             help="For counts, amounts and quantiles. poisson: counts. gamma: positive "
-            "amounts. tweedie: amounts, many of them zero. auto: squares for amounts."
+            "amounts. tweedie: amounts, many of them zero. survival: times until an "
+            "event. auto: squares for amounts."
         ),
     ] = LossName.auto
     power: Annotated[
@@ -105,6 +108,14 @@ class ModelOptions:
         typer.Option(
             help="Of quantile: over what distance in the target its kink is smoothed "
             "(default 1)."
+        ),
+    ] = None
+    breaks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Of survival: times between which the hazard is constant, such as "
+            "6,12,24 (default: it is the same at all times).",
         ),
     ] = None
     alpha: Annotated[
@@ -198,9 +209,9 @@ class ModelOptions:
                     f"--loss {self.loss.value} with {other}; give only one of them"
                 )
 
-    def _read_shape(self) -> dict[str, float]:
+    def _read_shape(self) -> dict[str, Any]:
         """Return the parameters of the loss; refuse those of another one."""
-        own = dict(SHAPES.get(self.loss, {}))
+        own: dict[str, Any] = dict(SHAPES.get(self.loss, {}))
         for loss, names in SHAPES.items():
             for name in names:
                 value = getattr(self, name)
@@ -211,6 +222,8 @@ class ModelOptions:
                         f"--{name} is for --loss {loss.value}; give both, or omit it"
                     )
                 own[name] = value
+        if "breaks" in own:
+            own["breaks"] = parse_numbers(own["breaks"], option="--breaks", like="6,12")
         return own
 
     def choose_kind(self, task: str, n_classes: int) -> ModelKind:
@@ -246,6 +259,7 @@ class ModelOptions:
             LinearRegression,
             LogisticRegression,
             NegativeBinomialRegressor,
+            PiecewiseExponential,
             PoissonRegressor,
             QuantileRegressor,
             SoftmaxRegression,
@@ -268,6 +282,7 @@ class ModelOptions:
             LossName.tweedie: TweedieRegressor,
             LossName.negative_binomial: NegativeBinomialRegressor,
             LossName.quantile: QuantileRegressor,
+            LossName.survival: PiecewiseExponential,
         }
         settings |= shape
         estimator = by_loss.get(self.loss, estimators[kind])
@@ -310,7 +325,11 @@ class ModelOptions:
                 "each class against the rest with --kind logistic"
             )
         estimator = TunedRegressor if kind is ModelKind.linear else TunedClassifier
-        alphas = ALPHAS if self.alphas is None else parse_alphas(self.alphas)
+        alphas = (
+            ALPHAS
+            if self.alphas is None
+            else parse_numbers(self.alphas, option="--alphas", like="1e-2,1e-3")
+        )
         return estimator(alphas=alphas, l1_ratios=(self.l1_ratio,), **settings)
 
 
@@ -377,13 +396,13 @@ class BudgetOptions:
         return None
 
 
-def parse_alphas(text: str) -> tuple[float, ...]:
-    """Return the alphas in a list such as "1e-2,1e-3"."""
+def parse_numbers(text: str, *, option: str, like: str) -> tuple[float, ...]:
+    """Return the numbers in a list such as "1e-2,1e-3"; none if it is empty."""
     try:
-        return tuple(float(word) for word in text.split(","))
+        return tuple(float(word) for word in text.split(",") if text)
     except ValueError:
         raise InvalidInput(
-            f"--alphas {text!r}; give numbers separated by commas, such as 1e-2,1e-3"
+            f"{option} {text!r}; give numbers separated by commas, such as {like}"
         ) from None
 
 
@@ -492,6 +511,11 @@ def advise(
     if sigma is not None or no_budget:
         given = "--no-budget" if no_budget else "--sigma"
         raise InvalidInput(f"{given}, but sigma is what advise finds out; omit it")
+    if estimator.loss is LossName.survival:
+        raise InvalidInput(
+            "--loss survival: advise tries no survival; ask it about --loss poisson, "
+            "with the events as counts"
+        )
     require_file(file)
     task = estimator.choose_task()
     roles = Roles(

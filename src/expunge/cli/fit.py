@@ -101,6 +101,14 @@ class DataOptions:
             help="Column that is added to what the features say; with --loss.",
         ),
     ] = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column that says until when each person was seen; with --loss "
+            "survival, and a target that is 1 if the event happened then, or 0.",
+        ),
+    ] = None
     classes: Annotated[
         str | None,
         typer.Option(
@@ -279,6 +287,12 @@ def fit(
     if options.untuned and (options.tuned_by is not None or estimator.is_tuned):
         other = "--tuned-by" if options.tuned_by is not None else "--alphas or --search"
         raise InvalidInput(f"--untuned with {other}; give only one of them")
+    survival = estimator.loss is LossName.survival
+    if survival != (options.time is not None):
+        given, other = ("--loss survival", "--time")
+        if not survival:
+            given, other = other, given
+        raise InvalidInput(f"{given} without {other}; give both, or neither")
     if options.without_forgotten and (options.no_subject or options.readmit):
         other = "--no-subject" if options.no_subject else "--readmit"
         raise InvalidInput(f"--without-forgotten with {other}; give only one of them")
@@ -330,6 +344,7 @@ def fit_table(asked: Fit) -> Result:
         weight=options.weight,
         exposure=options.exposure,
         offset=options.offset,
+        time=options.time,
         drop=tuple(options.drop or ()),
         category=tuple(options.category or ()),
         text=options.text,
@@ -370,7 +385,7 @@ def fit_table(asked: Fit) -> Result:
             )
         except ForgottenInData as error:
             advice = "state with --readmit that they came back"
-            raise explain_forgotten(error, table, advice=advice) from None
+            raise explain_forgotten(error, labelled, advice=advice) from None
         except CannotFit as error:
             raise _name_option(error) from None
         fitted = {model.name: model for model in registry.status().models}[asked.name]
@@ -391,7 +406,7 @@ def fit_table(asked: Fit) -> Result:
     chosen = asked.estimator.loss
     named = asked.estimator.kind is not ModelKind.auto or chosen is not LossName.auto
     is_guess = not named and options.schema is None
-    n_rows = len(table.y) - left_out.n_rows
+    n_rows = len(labelled.y) - left_out.n_rows
     owners = "without owners" if table.subjects is None else _of_people(fitted)
     n_features = format_count(len(table.schema.used), "feature")
     done = [
@@ -442,6 +457,7 @@ def fit_files(asked: Fit) -> Result:
         "class-weight": asked.estimator.class_weight,
         "exposure": options.exposure,
         "offset": options.offset,
+        "time": options.time,
     }
     for option, value in refused.items():
         if value:

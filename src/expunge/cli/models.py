@@ -43,7 +43,11 @@ def schema(name: ModelName, *, registry: Folder = FOLDER) -> Result:
         notes.append(f"ids: column {kept.subject!r}, of kind {kind}")
     if kept.weight is not None:
         notes.append(f"weights: column {kept.weight!r}")
-    for name, column in (("exposures", kept.exposure), ("offsets", kept.offset)):
+    for name, column in (
+        ("exposures", kept.exposure),
+        ("offsets", kept.offset),
+        ("times", kept.time),
+    ):
         if column is not None:
             notes.append(f"{name}: column {column!r}")
     return Result(
@@ -107,7 +111,9 @@ def predict(
     Prints CSV: a line for each row, in order, with the prediction and, where the model
     has them, the probability of each class. The table has the columns of the fit, in
     any order; the target, ids and other columns may be there and are not read. Of a
-    model with exposures it predicts rates: responses for an exposure of one.
+    model with exposures it predicts rates: responses for an exposure of one. Of
+    survival it predicts the hazard in the first interval, and for each break the
+    probability of no event until then.
     """
     from ..tables import read_features
 
@@ -125,6 +131,13 @@ def predict(
         probabilities = dict(zip(labels, shares.T.tolist(), strict=True))
         heads += [f"probability of {label}" for label in probabilities]
         columns += probabilities.values()
+    survival: dict[str, list[float]] = {}
+    if hasattr(model, "predict_survival"):
+        breaks = [float(one) for one in model.get_params()["breaks"]]
+        curves = model.predict_survival(X, breaks).T.tolist()
+        survival = dict(zip((f"{one:g}" for one in breaks), curves, strict=True))
+        heads += [f"no event until {one}" for one in survival]
+        columns += survival.values()
     written = StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(heads)
@@ -133,6 +146,7 @@ def predict(
         "model": name,
         "predictions": found.tolist(),
         "probabilities": probabilities or None,
+        "survival": survival or None,
     }
     if output is None:
         return Result(data, written.getvalue().rstrip("\n"))

@@ -83,6 +83,13 @@ class TableOptions:
             metavar="COLUMN", help="Column of offsets (default: as at the fit)."
         ),
     ] = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of times of survival (default: as at the fit).",
+        ),
+    ] = None
     drop: Drop = None
 
     def read_rows(
@@ -115,8 +122,22 @@ class TableOptions:
 def label_rows(model: Any, table: "TrainingTable") -> "TrainingTable":
     """Return a table with labels and weights as a registry takes them.
 
-    ``model`` is the estimator, fitted or not, which knows what exposures make of them.
+    ``model`` is the estimator, fitted or not, which knows what exposures make of them,
+    and that somebody who is seen until a time is a row for each interval.
     """
+    import numpy as np
+
+    if table.time is not None:
+        if table.exposure is not None or table.offset is not None:
+            raise InvalidInput(
+                "--time with --exposure or --offset; the times are the exposures: "
+                "leave the others out"
+            )
+        seen = np.column_stack([table.time, table.y])
+        X, labels, places, weight = model.spread(
+            table.X, seen, range(len(seen)), table.weight
+        )
+        return table.take(np.array(places, dtype=int), X=X, y=labels, weight=weight)
     if not hasattr(model, "label"):
         if table.exposure is None and table.offset is None:
             return table

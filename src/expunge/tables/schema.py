@@ -25,7 +25,7 @@ TEXT, LEFT_OUT = "text", "left out"
 IMPUTE = ("mean", "median", "most_frequent")
 SCALE = ("standard", "robust", "minmax", "maxabs", "none")
 ENCODE = ("one-hot", "ordinal")
-ROLES = ("subject", "weight", "exposure", "offset")
+ROLES = ("subject", "weight", "exposure", "offset", "time")
 FUNCTIONS = ("arcsinh", "log", "log1p", "sqrt", "square")
 TASKS = ("classification", "regression")
 
@@ -209,8 +209,8 @@ class TableSchema:
     ----------
     schema
         What the columns are.
-    subject, weight, exposure, offset
-        The columns of ids, weights, exposures and offsets, if there are such.
+    subject, weight, exposure, offset, time
+        The columns of ids, weights, exposures, offsets and times, if there are such.
     """
 
     schema: Schema
@@ -218,6 +218,7 @@ class TableSchema:
     weight: str | None = None
     exposure: str | None = None
     offset: str | None = None
+    time: str | None = None
 
     @property
     def roles(self) -> dict[str, str | None]:

@@ -44,6 +44,8 @@ class Roles:
         The column of weights.
     exposure, offset
         The column of exposures of counts or amounts, or of offsets.
+    time
+        The column of times until which people were seen.
     drop
         Columns to leave out; they are not read.
     category
@@ -64,6 +66,7 @@ class Roles:
     weight: str | None = None
     exposure: str | None = None
     offset: str | None = None
+    time: str | None = None
     drop: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
     text: str | None = None
@@ -74,7 +77,8 @@ class Roles:
     @property
     def named(self) -> list[str]:
         """The columns that are read but are no features."""
-        named = (self.target, self.subject, self.weight, self.exposure, self.offset)
+        beside = (self.weight, self.exposure, self.offset, self.time)
+        named = (self.target, self.subject, *beside)
         return [name for name in named if name is not None]
 
     @property
@@ -96,7 +100,7 @@ class TrainingTable:
         Targets (n,): integers, floats or words.
     subjects
         Whose row each one is, if a column says so.
-    weight, exposure, offset
+    weight, exposure, offset, time
         Those of each row, if a column gives them.
     schema
         What each column is.
@@ -117,8 +121,22 @@ class TrainingTable:
     guessed: bool = False
     exposure: Vector | None = None
     offset: Vector | None = None
+    time: Vector | None = None
     file: TableFile | None = None
     rows: Index | None = None
+
+    def take(self, places: Index, **others: Any) -> "TrainingTable":
+        """Return the rows at these places, with other fields where they are given."""
+        vectors = ("y", "weight", "exposure", "offset", "time", "rows")
+        taken: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(self, name)[places]
+            for name in vectors
+        }
+        if self.subjects is not None:
+            taken["subjects"] = [self.subjects[place] for place in places.tolist()]
+        if "X" not in others:
+            taken["X"] = self.X.take(places)
+        return replace(self, **taken | others)
 
     def locate(self, places: Sequence[int]) -> str:
         """Return where rows of this table are in its file."""
@@ -163,6 +181,7 @@ def read_table(
         exposure = take_exposures(kept[roles.exposure])
     if roles.offset is not None:
         offset = _take_present(kept[roles.offset], "give numbers as offsets")
+    time = None if roles.time is None else take_times(kept[roles.time])
     if not roles.more:
         _require_variety(file, roles, y=y, subjects=subjects)
     clean = {name: kept[name].clean() for name in features}
@@ -170,7 +189,7 @@ def read_table(
     guessed = schema is None
     if schema is None:
         schema = _infer_schema(file, roles, columns=clean, y=y, subjects=subjects)
-    _require_task(targets.take(keep), schema, y=y)
+    _require_task(targets.take(keep), schema, y=y, events=roles.time is not None)
     X = file.arrow.table({one.name: _take(clean, one) for one in schema.used})
     return TrainingTable(
         X,
@@ -182,6 +201,7 @@ def read_table(
         guessed=guessed,
         exposure=exposure,
         offset=offset,
+        time=time,
         file=file,
         rows=np.flatnonzero(keep),
     )
@@ -316,6 +336,17 @@ def take_exposures(column: TableColumn) -> Vector:
     return exposures
 
 
+def take_times(column: TableColumn) -> Vector:
+    """Return times until which people were seen: positive numbers."""
+    times = _take_present(column, "give numbers as times")
+    early = ~(times > 0.0)
+    if early.any():
+        what = "a time that is not positive"
+        advice = "count from when somebody is first seen, or remove the row"
+        raise column.make_error(what, at=early, advice=advice)
+    return times
+
+
 def _take_present(column: TableColumn, advice: str) -> Vector:
     """Return numbers, none of them missing."""
     numbers = column.clean().parse().to_floats(advice)
@@ -432,11 +463,15 @@ def _require_targets(targets: TableColumn, keep: NDArray[np.bool]) -> None:
         )
 
 
-def _require_task(targets: TableColumn, schema: Schema, *, y: NDArray[Any]) -> None:
+def _require_task(
+    targets: TableColumn, schema: Schema, *, y: NDArray[Any], events: bool
+) -> None:
     """Raise if targets do not fit the task, or are none of the declared classes."""
     if schema.task == "regression" and y.dtype.kind == "U":
         what = "words, which a regression cannot predict"
         advice = "choose another column, or --task classification"
+        if events:
+            advice = "give 1 if the event happened at that time, or 0"
         raise targets.make_error(what, advice=advice)
     if schema.classes is not None:
         declared = set(schema.classes)
@@ -454,7 +489,8 @@ def _require_variety(
     subjects: list[str] | None,
 ) -> None:
     """Raise if there is nothing to predict, or nobody would be left."""
-    if (y == y[0]).all():
+    everybody = roles.time is not None and y[0] == 1  # had the event, at some time
+    if (y == y[0]).all() and not everybody:
         what, advice = "the same target in every row", "choose another column"
         raise file.make_error(roles.target, what, advice=advice)
     if subjects is not None and len(set(subjects)) == 1:

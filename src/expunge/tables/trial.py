@@ -13,12 +13,11 @@ quantiles the constant of the smallest loss, is exact: a score is for the one wh
 the table, not for publication.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.arrays import Vector
 from ..exceptions import InvalidInput
@@ -91,6 +90,11 @@ def try_model(
     """
     from sklearn.base import clone
 
+    if table.time is not None:
+        raise InvalidInput(
+            "survival is not tried; score such a model from Python, on people whom you "
+            "held out"
+        )
     owners = owners_of(table.subjects, len(table.y))
     secret = random_bytes(SECRET_BYTES) if key is None else key
     held = folds_of(owners, secret, n_folds=N_PARTS) == 0
@@ -102,7 +106,7 @@ def try_model(
             "too few people to try the model on some of them; the noise that hides "
             "each of them would hide the score too"
         )
-    learnt = _take(table, ~held)
+    learnt = table.take(np.flatnonzero(~held))
     model = clone(estimator)
     model.fit(
         learnt.X,
@@ -111,7 +115,7 @@ def try_model(
         sample_weight=learnt.weight,
         **_beside(learnt),
     )
-    judged = _take(table, held)
+    judged = table.take(np.flatnonzero(held))
     words, right, guessed = _judge(model, judged, learnt=learnt)
     exact = np.array([_mean_by_person(one, people) for one in (right, guessed)])
     source = make_noise(Budget(sigma=noise), estimator.random_state)
@@ -152,21 +156,6 @@ def _mean_by_person(values: Vector, people: list[str]) -> float:
     _, places = np.unique(people, return_inverse=True)
     sums, counts = np.bincount(places, weights=values), np.bincount(places)
     return float(np.mean(sums / counts))
-
-
-def _take(table: TrainingTable, keep: NDArray[np.bool]) -> TrainingTable:
-    """Return some rows of a table."""
-    subjects, weight = table.subjects, table.weight
-    if subjects is not None:
-        subjects = [one for one, kept in zip(subjects, keep, strict=True) if kept]
-    return replace(
-        table,
-        X=table.X.filter(keep),
-        y=table.y[keep],
-        subjects=subjects,
-        weight=None if weight is None else weight[keep],
-        **{name: values[keep] for name, values in _beside(table).items()},
-    )
 
 
 def _beside(table: TrainingTable) -> dict[str, Any]:
