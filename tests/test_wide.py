@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.linalg import hadamard
 
 from benchmarks.wide.data import generate_embeddings
 from benchmarks.wide.settings import DenseShape
@@ -166,10 +167,32 @@ def test_the_gram_preconditioner_inverts_what_is_curved_alike(
     assert norm(there.gradient) <= 1e-12
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+def test_columns_that_share_a_mean_row_alone_need_no_matrix(
+    intercept: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preconditioner, "WIDEST_GRAM", 2)
+    objective = Objective(Multinomial(3), L2(), 0.3, intercept=intercept)
+    signs = hadamard(8)[:, 1:6] * [1.0, 2.0, 0.5, 1.0, 3.0]
+    X = sparse.csr_array(signs + intercept * rng.normal(size=5))
+    rows = objective.rows(X, np.arange(8) % 3)
+    at = _start(objective, rows)
+    made = make_preconditioner(objective, rows, at=at)
+    loss = loss_hessian(objective.loss, rows, theta=at.theta) / rows.total_weight
+    # No row feels the sum of the outputs, and no gradient has any.
+    table = rng.normal(size=(rows.n_columns, 3))
+    v = (table - table.mean(axis=1, keepdims=True)).ravel()
+    H = add_quadratic(objective, loss)
+    solved = made.at(objective, _curved(at, rows))(H @ v)
+    np.testing.assert_allclose(solved, v, atol=1e-9)
+
+
+@pytest.mark.parametrize("widest", [2048, 2], ids=["gram", "diagonal"])
 @pytest.mark.parametrize("name", ["multinomial", "one_vs_rest"])
 def test_preconditioners_are_symmetric_and_positive(
-    name: str, rng: np.random.Generator
+    name: str, widest: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(preconditioner, "WIDEST_GRAM", widest)
     objective, rows = _problem(name)
     at = measure(
         objective, rows, theta=rng.normal(size=_start(objective, rows).theta.size)

@@ -9,17 +9,21 @@ and not on how that was found.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from .arrays import Vector, norm, slice_rows
+from .arrays import Vector, norm
 from .losses import Curvature, Loss
 from .objective import Objective
 from .rows import Rows, RowSource, block_sum
-from .split import SplitMatrix
-from .sums import Overview, lift_slopes, loss_gradient, overview, predict
+from .sums import (
+    Overview,
+    lift_slopes,
+    loss_gradient,
+    overview,
+    predict,
+    square_entries,
+)
 from .values import Private
 
 
@@ -70,22 +74,10 @@ class HessianProduct:
             diagonal = curved.diagonal
             if curved.factor is not None:
                 diagonal = diagonal - curved.factor**2
-            squared = replace(block, X=_square_entries(block.X))
+            squared = replace(block, X=square_entries(block.X))
             return (lift_slopes(squared, diagonal),)
 
         return block_sum(term, self._rows)[0]
-
-
-def _square_entries(X: Any) -> Any:
-    """Return the design with each entry squared; a sparse one shares its indices."""
-    if isinstance(X, SplitMatrix):
-        return X.map(np.square)
-    squared: Any = slice_rows(X, slice(None))
-    if not sparse.issparse(squared):
-        return squared * squared
-    entries: Any = squared
-    entries.data = entries.data * entries.data
-    return entries
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

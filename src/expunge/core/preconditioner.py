@@ -16,7 +16,9 @@ summed over so few of the rows that it costs half a pass, and again once M is an
 With N = c M, as it is where all rows are curved alike, softmax takes about twice the
 products.
 
-Designs that are too wide for a d x d matrix use the diagonal of the Hessian instead.
+Designs that are too wide for a d x d matrix use diagonals: that of the Hessian where
+outputs do not interact, and otherwise that of G - cc' in its place. Of hashed words
+that is nearly all: what they share is the mean row.
 
 A preconditioner is never trusted: it says where to look, and the gradient measured
 there decides (docs/radii.md, "Free intercepts without matrices"). It is a sum over rows
@@ -35,7 +37,7 @@ from .linalg import Linear
 from .measurement import Point
 from .objective import Objective
 from .rows import RowSource
-from .sums import coupling_sum, gram
+from .sums import column_sums, coupling_sum, gram
 from .values import Private
 
 # Beyond this many columns a d x d decomposition takes longer than the passes it saves.
@@ -104,8 +106,7 @@ def make_preconditioner(
     A matrix of the columns where they are few enough.
     """
     if rows.n_columns > WIDEST_GRAM:
-        assert at.hessian is not None
-        return DiagonalPreconditioner(at.hessian.diagonal() / rows.total_weight)
+        return _make_diagonal(objective, rows, at=at)
     matrix, centre = gram(rows) / rows.total_weight, None
     # What summing and decomposing may have lost of an eigenvalue.
     rounding = 8.0 * UNIT_ROUNDOFF * (len(rows) + len(matrix)) * float(np.trace(matrix))
@@ -118,6 +119,22 @@ def make_preconditioner(
     if centre is not None:
         largest += norm(centre) ** 2
     return GramPreconditioner(np.maximum(values, 0.0), vectors, centre, largest)
+
+
+def _make_diagonal(
+    objective: Objective, rows: RowSource, *, at: Point
+) -> Preconditioner:
+    """Return the preconditioner with a diagonal in place of a matrix of the columns."""
+    loss, total = objective.loss, rows.total_weight
+    if loss.independent or loss.outputs == 1:
+        assert at.hessian is not None
+        return DiagonalPreconditioner(at.hessian.diagonal() / total)
+    means, squares = (sums / total for sums in column_sums(rows))
+    if not objective.n_free:
+        return GramPreconditioner(squares, None, None, inf)
+    centre = means[:-1]
+    values = np.maximum(squares[:-1] - centre**2, 0.0)
+    return GramPreconditioner(values, None, centre, inf)
 
 
 def _inverse(matrix: Matrix) -> Matrix:
@@ -143,7 +160,8 @@ class GramPreconditioner(Preconditioner):
     Attributes
     ----------
     values, vectors
-        G = vectors diag(values) vectors', of the penalised columns.
+        G = vectors diag(values) vectors', of the penalised columns; no vectors where a
+        diagonal stands for it.
     centre
         The mean row where an intercept is free; None otherwise.
     largest_eigenvalue
@@ -154,7 +172,7 @@ class GramPreconditioner(Preconditioner):
     """
 
     values: Vector
-    vectors: Matrix
+    vectors: Matrix | None
     centre: Vector | None
     largest_eigenvalue: float
     coupling: Coupling | None = None
@@ -193,8 +211,9 @@ class GramPreconditioner(Preconditioner):
         Q, U, k = self.vectors, outputs, len(bends)
 
         def solve(columns: Matrix) -> Matrix:
-            solved: Matrix = Q @ ((Q.T @ columns @ U) / scale) @ U.T
-            return solved
+            turned = columns if Q is None else Q.T @ columns
+            solved: Matrix = ((turned @ U) / scale) @ U.T
+            return solved if Q is None else Q @ solved
 
         if self.centre is None:
             return lambda v: solve(v.reshape(-1, k)).ravel()

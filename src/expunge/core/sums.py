@@ -10,6 +10,7 @@ that hold no row (``Rows.absent``) have weight zero, and adding zeros rounds not
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
@@ -534,6 +535,30 @@ def predict_each(loss: Loss, rows: Rows, *, thetas: Matrix) -> Matrix:
     columns = _swap(thetas.reshape(a, -1, k)).reshape(-1, a * k)
     etas = _swap((rows.X @ columns).reshape(len(rows), a, k))
     return etas
+
+
+def column_sums(rows: RowSource) -> tuple[Vector, Vector]:
+    """Return sum w x and sum w x^2 of each column."""
+
+    def term(block: Rows) -> tuple[Vector, Vector]:
+        ones = namespace(block.weight).ones_like(block.weight)
+        squared = replace(block, X=square_entries(block.X))
+        return lift_slopes(block, ones), lift_slopes(squared, ones)
+
+    means, squares = block_sum(term, rows)
+    return np.asarray(means), np.asarray(squares)
+
+
+def square_entries(X: Any) -> Any:
+    """Return the design with each entry squared; a sparse one shares its indices."""
+    if isinstance(X, SplitMatrix):
+        return X.map(np.square)
+    squared: Any = slice_rows(X, slice(None))
+    if not sparse.issparse(squared):
+        return squared * squared
+    entries: Any = squared
+    entries.data = entries.data * entries.data
+    return entries
 
 
 def _swap(table: Any) -> Any:
