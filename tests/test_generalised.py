@@ -265,6 +265,7 @@ def _mistakes() -> Iterator[tuple[str, dict[str, Any], str]]:
     yield "binomial", {"exposure": v}, r"give offset=np.log\(exposure\)"
     yield "quantile", {"exposure": v}, "Pinball predicts no rate"
     yield "poisson", {"y": np.ones((300, 2))}, "one response a row"
+    yield "poisson", {"exposure": [10**400] * 300}, "exposure must be numbers"
 
 
 @pytest.mark.parametrize(("kind", "given", "message"), list(_mistakes()))
@@ -284,6 +285,15 @@ def test_bad_rows_are_one_sentence_and_change_nothing(
         with pytest.raises((InvalidInput, Unsupported)):
             act(**rows)
     assert (model.coef_ == before).all() and model.certificate_ is certificate
+
+
+def test_what_is_no_number_is_refused_wherever_it_comes() -> None:
+    X, y, _ = problem("poisson")
+    model = fresh("poisson", alpha=0.1).fit(X, y)
+    with pytest.raises(InvalidInput, match="sample_weight must be numbers"):
+        model.forget(X=X[:1], y=y[:1], sample_weight=["a"])
+    with pytest.raises(InvalidInput, match="the rows to score have no weight"):
+        model.score(X, y, sample_weight=np.zeros(300))
 
 
 def test_more_rows_must_be_like_those_of_the_fit() -> None:

@@ -258,7 +258,7 @@ def test_other_mistakes_are_named() -> None:
         fresh().fit(X, y, subjects=["a"])
     with pytest.raises(InvalidInput, match="the times in y are the exposures"):
         fresh().fit(X, y, exposure=y[:, 0])
-    for breaks in ((1.0, 0.5), (0.0, 1.0), (np.nan,)):
+    for breaks in ((1.0, 0.5), (0.0, 1.0), (np.nan,), ("soon",), ([1.0],)):
         with pytest.raises(InvalidInput, match="ascending order"):
             PiecewiseExponential(breaks=breaks).fit(X, y)
     with pytest.raises(InvalidInput, match=r"breaks=1\.0; give a list of times"):
@@ -267,5 +267,7 @@ def test_other_mistakes_are_named() -> None:
         fresh().fit(X, y).predict_survival(X[:, :1], [1.0])
     with pytest.raises(InvalidInput, match=r"give np.column_stack\(\[time, event\]\)"):
         fresh().fit(X, y.astype(str) + "?")
-    with pytest.raises(InvalidInput, match="times must be numbers from zero"):
-        fresh().fit(X, y).predict_survival(X, [-1.0])
+    fitted = fresh().fit(X, y)
+    for times in ([-1.0], "soon"):
+        with pytest.raises(InvalidInput, match="times must be numbers from zero"):
+            fitted.predict_survival(X, times)

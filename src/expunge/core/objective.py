@@ -327,7 +327,10 @@ def check_weights(sample_weight: ArrayLike | None, n_samples: int) -> Vector:
     """Return one finite non-negative weight for each row."""
     if sample_weight is None:
         return np.ones(n_samples)
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weight = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"sample_weight must be numbers: {error}") from error
     if weight.shape != (n_samples,):
         raise InvalidInput(
             f"sample_weight has shape {weight.shape} and X has {n_samples} rows; give "

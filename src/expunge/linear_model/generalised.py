@@ -434,6 +434,11 @@ class GeneralisedRegression(Regression):
 
     def _best_constant(self, y: Vector, factor: Vector, weight: Vector) -> float:
         """Return the rate, or quantile, that fits best if it is the same everywhere."""
+        if not weight.sum() > 0.0:
+            raise InvalidInput(
+                "the rows to score have no weight; give at least one row whose weight "
+                "is positive"
+            )
         if self._fitted_loss().has_identity_link:
             return float(np.average(y, weights=weight))
         loss = self._fitted_loss().with_offsets()

@@ -287,7 +287,7 @@ def read_beside(
     name, given = ("offset", offset) if exposure is None else ("exposure", exposure)
     try:
         values = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{name} must be numbers: {error}") from error
     if values.shape != (n_samples,):
         raise InvalidInput(
@@ -305,7 +305,10 @@ def code_labels(y: Any, labels: Labels | None, *, n_targets: int | None) -> Vect
     """Return labels as the codes that rows keep, or the targets of a regression."""
     if labels is not None:
         return labels.encode(y)
-    targets = np.asarray(y, dtype=np.float64)
+    try:
+        targets = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"y must be numbers: {error}") from error
     refuse_missing_dates(y, targets, name="y")
     return targets.ravel() if n_targets == 1 else targets
 

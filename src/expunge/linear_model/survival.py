@@ -223,7 +223,10 @@ class PiecewiseExponential(PoissonRegressor):
         times
             Times from zero.
         """
-        at = np.asarray(times, dtype=np.float64).reshape(-1)
+        try:
+            at = np.asarray(times, dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError, OverflowError):
+            at = np.array([np.nan])
         if not (np.isfinite(at).all() and (at >= 0.0).all()):
             raise InvalidInput("times must be numbers from zero; correct them")
         edges = self._edges()
@@ -335,8 +338,15 @@ class PiecewiseExponential(PoissonRegressor):
         """Return zero, the breaks and infinity."""
         fitted = "_snapshot" in vars(self)
         given = snapshot_of(self).public.parameters["breaks"] if fitted else self.breaks
-        edges = np.array([0.0, *map(float, given), np.inf])
-        if not (np.diff(edges) > 0.0).all() or (edges[1:-1] > LARGEST).any():
+        try:
+            edges = np.array([0.0, *map(float, given), np.inf])
+        except (TypeError, ValueError, OverflowError):
+            edges = np.array([np.nan])
+        if (
+            np.isnan(edges).any()
+            or not (np.diff(edges) > 0.0).all()
+            or (edges[1:-1] > LARGEST).any()
+        ):
             raise InvalidInput(
                 f"breaks={given!r}; give positive times in ascending order"
             )
@@ -376,7 +386,7 @@ def _read_times(y: Any) -> tuple[Vector, Vector]:
         raise InvalidInput("X without y; pass times and events as y, of shape (n, 2)")
     try:
         numbers = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(
             "times and events must be numbers, (n, 2): give np.column_stack([time, "
             f"event]), an event 1 if it happened at that time, or 0 ({error})"
