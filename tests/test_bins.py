@@ -299,7 +299,8 @@ def test_a_pandas_column_is_binned_beside_its_scaled_number() -> None:
 @pytest.mark.parametrize(
     ("steps", "error", "words"),
     [
-        (Bins(1), InvalidInput, "two or more"),
+        (Bins(1), InvalidInput, "give 2 to 10,000"),
+        (Bins(10**9), InvalidInput, "give 2 to 10,000"),
         (Bins(4, -1.0), InvalidInput, "positive"),
         (Bins(4, (1.0,)), InvalidInput, "3 columns"),
         (make_pipeline(SimpleImputer(), Bins()), Unsupported, "as they are"),

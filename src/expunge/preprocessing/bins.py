@@ -25,6 +25,7 @@ from ..core.arrays import Index, Vector
 # A guessed quantum is at most this share of how far edges typically are apart.
 QUANTA = 10
 MANY = 1000
+MOST_BINS = 10_000  # more take memory, and no column has as many that help
 
 
 def find_edges(values: Vector, n_bins: int, *, quantum: float) -> Vector:

@@ -160,7 +160,7 @@ class Bins:
     Parameters
     ----------
     n_bins
-        Into how many parts quantiles divide a column, at least two.
+        Into how many parts quantiles divide a column, from 2 to 10,000.
     quantum
         What ends of ranges are rounded to: one number, or one for each column. It is
         declared, as people who leave do not change it; None guesses it from the rows

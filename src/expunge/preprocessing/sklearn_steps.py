@@ -35,7 +35,7 @@ from sklearn.utils._indexing import _get_column_indices
 
 from ..exceptions import InvalidInput, Unsupported
 from .automatic import guess_preprocessing
-from .bins import guess_quantum
+from .bins import MOST_BINS, guess_quantum
 from .columns import (
     as_frame,
     extend_table,
@@ -489,8 +489,8 @@ def _read_ordinal(step: Any, n_columns: int) -> Ordinal:
 
 
 def _read_bins(step: Bins, n_columns: int) -> Bins:
-    if type(step.n_bins) is not int or step.n_bins < 2:
-        raise InvalidInput(f"Bins(n_bins={step.n_bins!r}); give two or more")
+    if type(step.n_bins) is not int or not 2 <= step.n_bins <= MOST_BINS:
+        raise InvalidInput(f"Bins(n_bins={step.n_bins!r}); give 2 to {MOST_BINS:,}")
     given = step.quantum
     if given is None:
         return step

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..exceptions import InvalidInput
+from ..preprocessing.bins import MOST_BINS
 from ..preprocessing.description import DATE_PARTS, Bins, DatePart
 from .columns import MISSING_CATEGORY
 from .files import format_names, shorten
@@ -442,8 +443,8 @@ def _require_settings(feature: ColumnSchema, where: str) -> None:
 def _require_bins(feature: ColumnSchema, where: str) -> None:
     """Raise if bins of a number have no meaning."""
     bins, quantum = feature.bins, feature.quantum
-    if bins is not None and (type(bins) is not int or bins < 2):
-        raise InvalidInput(f'"bins" of {where} must be 2 or more, or null')
+    if bins is not None and (type(bins) is not int or not 2 <= bins <= MOST_BINS):
+        raise InvalidInput(f'"bins" of {where} must be 2 to {MOST_BINS:,}, or null')
     if (bins is None) != (quantum is None):
         raise InvalidInput(f'{where}: give "bins" and "quantum" together, or null')
     if quantum is not None and not (_is_number(quantum) and quantum > 0):
