@@ -141,6 +141,9 @@ def test_arrays_of_numbers_and_what_cannot_be() -> None:
         LogisticRegression(preprocessing="auto").fit(np.ones((N, 2)), y)
     with pytest.raises(Unsupported, match="dense rows"):
         LogisticRegression(preprocessing="auto").fit(sparse.csr_array(np.eye(N)), y)
+    lists: Any = [[1]] * N
+    with pytest.raises(InvalidInput, match="neither text nor numbers"):
+        LogisticRegression(preprocessing="auto").fit(frame.assign(age=lists), y)
     with pytest.raises(ValueError, match="preprocessing"):
         LogisticRegression(preprocessing="automatic").fit(X, y)
 

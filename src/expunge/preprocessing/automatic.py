@@ -10,7 +10,6 @@ certificate of the model says.
 """
 
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from numbers import Real
@@ -21,7 +20,13 @@ from numpy.typing import NDArray
 
 from ..exceptions import InvalidInput
 from .bins import guess_quantum
-from .columns import find_missing, take_column, take_part, to_numbers
+from .columns import (
+    find_categories,
+    find_missing,
+    take_column,
+    take_part,
+    to_numbers,
+)
 from .description import (
     DATE_PARTS,
     Bins,
@@ -120,10 +125,10 @@ def _guess(values: NDArray[Any], source: Source) -> _Guess:
     if _holds(known, "M", classes=date):
         return _guess_date(known, source)
     if _holds(known, "b", classes=bool | np.bool_):
-        return _guess_category(known, has_gaps=bool(missing.any()))
+        return _guess_category(known, source, has_gaps=bool(missing.any()))
     if _holds(known, "iufm", classes=Real):
         return _guess_number(to_numbers(known, source), has_gaps=bool(missing.any()))
-    return _guess_category(known, has_gaps=bool(missing.any()))
+    return _guess_category(known, source, has_gaps=bool(missing.any()))
 
 
 def _holds(values: NDArray[Any], kinds: str, *, classes: Any) -> bool:
@@ -160,8 +165,9 @@ def _guess_date(known: NDArray[Any], source: Source) -> _Guess:
     return _Guess("date", quantum=guess_quantum(days, Bins().n_bins), parts=parts)
 
 
-def _guess_category(known: NDArray[Any], *, has_gaps: bool) -> _Guess:
-    counts = Counter(known.tolist())
+def _guess_category(known: NDArray[Any], source: Source, *, has_gaps: bool) -> _Guess:
+    categories, codes = find_categories(known, source)
+    counts = dict(zip(categories, np.bincount(codes).tolist(), strict=True))
     n_known, n_distinct = len(known), len(counts)
     if n_distinct == 1 and not has_gaps:
         return _Guess("", "left out, it is constant")

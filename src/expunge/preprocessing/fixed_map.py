@@ -93,16 +93,24 @@ class FixedMap(InputMap):
         if not self.name:
             named = getattr(encoder, "__name__", type(encoder).__name__)
             object.__setattr__(self, "name", named)
-        for word, text in (("name", self.name), ("digest", self.digest)):
-            if len(text) > LONGEST_NAME or not text.isprintable():
+        for word in ("name", "digest"):
+            text: Any = getattr(self, word)
+            shown = isinstance(text, str) and text.isprintable()
+            if not shown or len(text) > LONGEST_NAME:
                 raise InvalidInput(
                     f"FixedMap({word}=...): certificates show it; give at most "
                     f"{LONGEST_NAME} printable characters"
                 )
         if self.seen not in ("unknown", "nobody"):
             raise InvalidInput(f"seen={self.seen!r}; use 'unknown' or 'nobody'")
-        if self.batch < 1:
-            raise InvalidInput(f"batch={self.batch}; it must be at least 1")
+        if type(self.batch) is not int or self.batch < 1:
+            raise InvalidInput(
+                f"batch={self.batch!r}; it must be an integer, at least 1"
+            )
+        if self.cache is not None and not hasattr(self.cache, "complete"):
+            raise InvalidInput(
+                f"cache={self.cache!r}; give an EmbeddingCache: EmbeddingCache(folder)"
+            )
         if self.dp is None:
             return
         if self.seen == "nobody":
