@@ -34,6 +34,9 @@ from ..files.folder import (
 )
 from ..long.source import Source
 from ..preprocessing.balance import Balanced
+from ..preprocessing.fixed_map import FixedMap
+from ..preprocessing.hashed import HashedTexts
+from ..preprocessing.inputs import InputRows
 from ..preprocessing.learned import Learned
 from ..preprocessing.mapped import Mapped
 from ..private_model.model import PrivateModel
@@ -43,7 +46,10 @@ from ..selection.fold_chooser import FoldChooser
 from .storage.releases_table import check_content
 
 # What models in checkpoints are made of; importing it lets them be read.
-PARTS = (PrivateModel, Learned, Mapped, Balanced, FoldChooser)
+PARTS = (
+    *(PrivateModel, Learned, Mapped, Balanced, FoldChooser),
+    *(InputRows, HashedTexts, FixedMap),
+)
 # Arrays of a person's sparse rows that do not have one value for each row.
 ENTRIES = ("numbers", "columns", "width")
 
