@@ -262,8 +262,9 @@ class TestColumns:
         assert "400 of 200 people, 3 features" in done.words
         notes = done.err.splitlines()
         assert notes[0] == "left out: 1 row without a target, column 'outcome'"
-        assert notes[1].startswith("mixed.schema.json says what each column is")
-        assert len(notes) == 2
+        assert notes[1].startswith("left out: 'note', which looks like free text; --te")
+        assert notes[2].startswith("mixed.schema.json says what each column is")
+        assert len(notes) == 3
 
     def test_model_forgets_and_takes_raw_rows(self, folder: Path, path: Path) -> None:
         assert call("fit", "mixed", path, *ABOUT).code == DONE

@@ -353,3 +353,6 @@ class TestCommandLine:
         assert "omit it" in call("fit", "c", "mails.csv", *about, *both).err
         done = call("fit", "c", "mails.csv", *about, "--text", "kind")
         assert "is used twice" in done.err
+        table.assign(body=None).to_csv("mails.csv", index=False)
+        done = call("fit", "c", "mails.csv", *about, "--text", "body")
+        assert "column 'body': no text in any row; choose another" in done.err

@@ -626,6 +626,8 @@ def _list_remarks(
     table: "TrainingTable", left_out: "LeftOut", *, written: Path | None
 ) -> list[str]:
     """Return what a person should look at."""
+    from ..tables.kinds import FREE_TEXT
+
     notes = []
     if table.n_without_target:
         rows = format_count(table.n_without_target, "row")
@@ -640,6 +642,12 @@ def _list_remarks(
         rows = format_count(left_out.n_rows, "row")
         people = format_people(left_out.n_people)
         notes.append(f"left out: {rows} of {people} who left before")
+    texts = [one.name for one in table.schema.columns if one.why == FREE_TEXT]
+    if texts and table.guessed:
+        notes.append(
+            f"left out: {texts[0]!r}, which looks like free text; --text {texts[0]} "
+            "fits a model of its words, and of nothing else"
+        )
     if written is not None:
         notes.append(
             f"{written} says what each column is, as guessed from the rows; "

@@ -21,6 +21,7 @@ from .columns import NUMBER, Content, TableColumn
 from .files import INDEX
 from .schema import LEFT_OUT, ColumnSchema, make_column
 
+FREE_TEXT = "it looks like free text"
 # With fewer different values than this, nothing is called an id.
 LEAST_IDS = 10
 # Categories that share a column, where there are many of them.
@@ -169,7 +170,7 @@ def _infer_text(column: TableColumn, survey: Survey) -> ColumnSchema:
     if survey.n_distinct > survey.n_values / 5 and (
         words >= WORDS_OF_TEXT or length > LENGTH_OF_TEXT
     ):
-        return _leave_out(column, "it looks like free text")
+        return _leave_out(column, FREE_TEXT)
     if survey.names_people:
         return _leave_out(column, "it tells whose row it is")
     if survey.is_distinct:

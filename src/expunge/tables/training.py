@@ -434,6 +434,9 @@ def _infer_schema(
         if name in roles.drop:
             found.append(make_column(name, LEFT_OUT, why="as you asked"))
         elif name in columns and name == roles.text:
+            if columns[name].find_missing().all():
+                what, advice = "no text in any row", "choose another with --text"
+                raise columns[name].make_error(what, advice=advice)
             found.append(make_column(name, TEXT))
         elif name in columns and roles.text is not None:
             found.append(make_column(name, LEFT_OUT, why="the model reads a text"))
