@@ -99,7 +99,8 @@ def attack_fitted(rng: Generator, checker: Checker) -> None:
         coming = [long[int(rng.integers(0, len(long)))]] if long else []
         coming = coming if chance(rng, 0.5) else []
         there = crowd.after(people, coming)
-        if not crowd.after(people, []).any():
+        # A request for nobody changes no release, also where one is behind.
+        if not (people or coming) or not crowd.after(people, []).any():
             continue
         refusal = crowd.ask(model, people, coming)
         case_.request_removal(there, refusal)
