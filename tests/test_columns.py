@@ -208,7 +208,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
         "after another step",
     ),
     (ColumnTransformer([("all", "drop", [0, 1])]), InvalidInput, "no column"),
-    (StandardScaler, Unsupported, "as preprocessing"),
+    (StandardScaler, Unsupported, "is a class; make one"),
 ]
 
 
