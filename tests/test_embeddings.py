@@ -2,11 +2,13 @@
 """Encoders from elsewhere, their embeddings, and heads on them."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from decimal import Decimal
 from math import exp
 from pathlib import Path
 from shutil import copyfile
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -451,6 +453,40 @@ class TestCache:
                 copyfile(path, tmp_path / f".{path.name}.{ending}")
         ours.forget(["person 4"])
         assert not any(row in path.read_bytes() for path in tmp_path.iterdir())
+
+    def test_what_another_process_forgets_is_not_written_back(
+        self, tmp_path: Path
+    ) -> None:
+        ours, other = EmbeddingCache(tmp_path), EmbeddingCache(tmp_path)
+        old, new = np.full((1, 4), 3.25), np.full((1, 4), 7.5)
+
+        def complete(inputs: list[str], embed: Any) -> None:
+            owners = ["p"] * len(inputs)
+            ours.complete(inputs, owners, identity="e", embed=embed)
+
+        def forget_meanwhile(inputs: list[str]) -> Any:
+            other.forget(["p"])
+            return new
+
+        complete(["old"], lambda inputs: old)
+        complete(["old", "new"], forget_meanwhile)
+        (file,) = tmp_path.glob("*.embeddings")
+        assert old.tobytes() not in file.read_bytes()
+        assert new.tobytes() in file.read_bytes()
+
+    def test_all_who_make_a_folder_at_once_have_its_key(self, tmp_path: Path) -> None:
+        start = Barrier(8)
+
+        def make(folder: Path) -> None:
+            start.wait()
+            EmbeddingCache(folder).complete(
+                ["a"], ["p"], identity="e", embed=lambda inputs: np.ones((1, 2))
+            )
+
+        for place in range(10):
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(make, [tmp_path / str(place)] * 8))
+            assert len([*(tmp_path / str(place)).glob("*.embeddings")]) == 1
 
     def test_folders_that_cannot_be_used_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "key").write_bytes(b"")

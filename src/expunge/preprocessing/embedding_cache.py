@@ -6,9 +6,14 @@ the next: in memory, or in a folder with one file for each person. A file is nam
 keyed hash of the id and holds, for each input, a keyed hash of it and of the encoder,
 and its embedding. To forget somebody is to overwrite that file with zeros and to delete
 it. An embedding is as personal as its input: guard the folder like the inputs.
+
+Several processes may share a folder: one at a time changes it, and each adds to what is
+there then, so that none writes back what another has forgotten.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -27,6 +32,9 @@ from ..disk import (
 from ..exceptions import InvalidInput, Unsupported
 from ..private_model.subjects import person
 from ..promise.noise import SECRET_BYTES, random_bytes
+
+if os.name == "posix":
+    import fcntl
 
 KEY, ENDING = "key", ".embeddings"
 NUMBER = np.dtype("<f8")
@@ -50,8 +58,9 @@ class EmbeddingCache:
         key = self._folder / KEY
         try:
             make_folder(self._folder)
-            if not key.exists():
-                replace_file(key, self._key)
+            with self._alone():
+                if not key.exists():
+                    replace_file(key, self._key)
             self._key = key.read_bytes()
         except OSError as error:
             raise store_failure(error) from error
@@ -100,10 +109,12 @@ class EmbeddingCache:
                 if isinstance(inputs, np.ndarray)
                 else [inputs[place] for place in missing]
             )
+            made: dict[str, dict[bytes, Vector]] = {}
             for place, row in zip(missing, embed(some), strict=True):
-                held[owners[place]][names[place]] = row.copy()
-            for owner in dict.fromkeys(owners[place] for place in missing):
-                self._write(owner, held[owner])
+                made.setdefault(owners[place], {})[names[place]] = row.copy()
+            for owner, rows in made.items():
+                held[owner].update(rows)
+                self._keep(owner, rows)
         pairs = zip(owners, names, strict=True)
         return np.array([held[owner][name] for owner, name in pairs])
 
@@ -120,8 +131,9 @@ class EmbeddingCache:
                 row[:] = 0.0
             if self._folder is not None:
                 path = self._path(owner)
-                delete_draft(path)  # that a killed process left
-                destroy(path)
+                with self._alone():
+                    delete_draft(path)  # that a killed process left
+                    destroy(path)
 
     def _hash(self, data: bytes) -> bytes:
         return blake2b(data, key=self._key, digest_size=SECRET_BYTES).digest()
@@ -150,16 +162,32 @@ class EmbeddingCache:
             )
         return found
 
-    def _write(self, owner: str, rows: dict[bytes, Vector]) -> None:
+    def _keep(self, owner: str, made: dict[bytes, Vector]) -> None:
+        """Add embeddings of a person to those that the folder has now."""
         if self._folder is None:
             return
         # Another encoder's rows may have another width: a file holds one width alone.
-        width = len(next(reversed(rows.values())))
+        width = len(next(iter(made.values())))
         parts = [width.to_bytes(8, "little")]
-        for name, row in rows.items():
-            if len(row) == width:
-                parts += [name, row.astype(NUMBER).tobytes()]
-        replace_file(self._path(owner), b"".join(parts))
+        with self._alone():
+            for name, row in (self._read(owner) | made).items():
+                if len(row) == width:
+                    parts += [name, row.astype(NUMBER).tobytes()]
+            replace_file(self._path(owner), b"".join(parts))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from changing the folder, where the system can."""
+        if os.name != "posix":
+            yield
+            return
+        assert self._folder is not None
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
 
 def _bytes_of(one: Any) -> bytes:
