@@ -5,7 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from expunge import L2, Logistic, Objective
-from expunge.ledger import Handling, describe_guarantee
+from expunge.ledger import (
+    Handling,
+    describe_guarantee,
+    state_exclusion,
+    state_method,
+)
 from expunge.promise.accountant import (
     Accountant,
     Event,
@@ -48,6 +53,8 @@ def handling(
     certificates: Iterable[Certificate] = (), right: str = "erase", **changes: Any
 ) -> Handling:
     """Return what a receipt says of a request that led to these certificates."""
+    held = tuple(certificates)
+    exclusion = state_exclusion(right, "done")
     stated: dict[str, Any] = {
         "basis": "GDPR Art. 17",
         "destroyed": ("rows", "keys of rows"),
@@ -57,7 +64,11 @@ def handling(
         "copies": {},
         "extended": "",
         "notified": "",
-        "guarantee": describe_guarantee(right, certificates),
+        "guarantee": describe_guarantee(right, held),
+        "method": state_method(exclusion, held),
+        "exclusion": exclusion,
+        "excluded_until": "",
+        "recipients": (),
     }
     return Handling(**stated | changes)
 

@@ -245,7 +245,10 @@ class TestRegimes:
         assert extended_deadline(asked, regime_named("ccpa")) == asked + 90 * DAY
 
     def test_table(self) -> None:
-        assert tuple(REGIMES) == ("gdpr", "uk-gdpr", "ccpa")
+        assert tuple(REGIMES) == (
+            *("gdpr", "uk-gdpr", "ccpa", "drop", "swiss"),
+            *("lgpd", "dpdp", "pdpa-sg", "pdpa-th"),
+        )
         assert all(name == regime.name for name, regime in REGIMES.items())
         assert len({regime.title for regime in REGIMES.values()}) == len(REGIMES)
         with pytest.raises(TypeError):
@@ -253,7 +256,7 @@ class TestRegimes:
         with pytest.raises(FrozenInstanceError):
             REGIMES["gdpr"].first = Period(days=99)  # type: ignore[misc]
 
-    @pytest.mark.parametrize("name", ["GDPR", "", "lgpd", None, ["gdpr"]])
+    @pytest.mark.parametrize("name", ["GDPR", "", "pdpa", None, ["gdpr"]])
     def test_unknown_regime_is_refused(self, name: Any) -> None:
         with pytest.raises(InvalidInput, match="choose one of gdpr, uk-gdpr, ccpa"):
             regime_named(name)
@@ -261,13 +264,43 @@ class TestRegimes:
     @pytest.mark.parametrize(
         ("right", "references"),
         [
-            ("erase", ("GDPR Art. 17", "UK GDPR Art. 17", "CCPA 1798.105")),
-            ("rectify", ("GDPR Art. 16", "UK GDPR Art. 16", "CCPA 1798.106")),
-            ("restrict", ("GDPR Art. 18", "UK GDPR Art. 18", None)),
-            ("object", ("GDPR Art. 21", "UK GDPR Art. 21", None)),
-            ("lift", ("GDPR Art. 18", "UK GDPR Art. 18", None)),
-            ("hold", (None, None, None)),
-            ("end-hold", (None, None, None)),
+            (
+                "erase",
+                (
+                    *("GDPR Art. 17", "UK GDPR Art. 17", "CCPA 1798.105"),
+                    *("Cal. Civ. Code 1798.99.86", "FADP Art. 32(2)(c)"),
+                    *("LGPD Art. 18", "DPDP s. 12", None, "PDPA (Thailand) s. 33"),
+                ),
+            ),
+            (
+                "rectify",
+                (
+                    *("GDPR Art. 16", "UK GDPR Art. 16", "CCPA 1798.106", None),
+                    *("FADP Art. 32(1)", "LGPD Art. 18(III)", "DPDP s. 12"),
+                    *("PDPA (Singapore) s. 22", "PDPA (Thailand) s. 36"),
+                ),
+            ),
+            *(
+                (
+                    right,
+                    (
+                        *("GDPR Art. 18", "UK GDPR Art. 18", None, None),
+                        *("FADP Art. 32(2)(a)", "LGPD Art. 18(IV)", None, None),
+                        "PDPA (Thailand) s. 34",
+                    ),
+                )
+                for right in ("restrict", "lift")
+            ),
+            (
+                "object",
+                (
+                    *("GDPR Art. 21", "UK GDPR Art. 21", None, None),
+                    *("FADP Art. 30(2)(b)", "LGPD Art. 18(2)", None, None),
+                    "PDPA (Thailand) s. 32",
+                ),
+            ),
+            ("hold", (None,) * 9),
+            ("end-hold", (None,) * 9),
         ],
     )
     def test_basis(self, right: str, references: tuple[str | None, ...]) -> None:
@@ -277,6 +310,17 @@ class TestRegimes:
     def test_unknown_right_is_refused(self) -> None:
         with pytest.raises(InvalidInput, match=f"give one of {', '.join(RIGHTS)}"):
             legal_basis("portability", regime_named("gdpr"))
+
+    def test_says_which_periods_are_ours(self) -> None:
+        ours = {name for name, law in REGIMES.items() if not law.is_known}
+        assert ours == {"swiss", "lgpd", "dpdp", "pdpa-sg", "pdpa-th"}
+        asked = day("2026-03-01")
+        for name, law in REGIMES.items():
+            first = deadline(asked, law)
+            assert first == asked + 30 * DAY if name in ours else first > asked
+            if law.extension is None:
+                with pytest.raises(InvalidInput, match="no extension is known under"):
+                    extended_deadline(asked, law)
 
     def test_regimes_can_be_added(self) -> None:
         law = Regime("x", "X", Period(months=1, days=2), Period(days=3), ())

@@ -94,7 +94,7 @@ class TestInit:
         done = call("init", "-r", folder, "--regime", "gdpr")
         assert done.code == DONE
         assert done.out == f"{folder} is a registry already; nothing was changed\n"
-        assert "--regime and --backup-days count only when" in done.err
+        assert "options other than --head-file count only when" in done.err
         again = call("init", "-r", folder, "--json").json
         assert again == {**made, "change": "none"}
         assert whole(folder) == before

@@ -19,7 +19,7 @@ from expunge.ledger import (
 )
 from expunge.ledger.entries import EXTENSIONS, KINDS
 from expunge.ledger.merkle import Tree, extends, includes, leaf_hash
-from expunge.ledger.receipts import DESTROYED, schema
+from expunge.ledger.receipts import DESTROYED, EXCLUSIONS, METHODS, schema
 from expunge.promise.accountant import Claim, Selection
 from expunge.promise.canonical import Document, load_schema
 from expunge.promise.certificate import Certificate, RowNorm, Status
@@ -153,6 +153,9 @@ def test_nothing_notable_is_left_out() -> None:
     assert {one.regime for one in requests} == set(REGIMES)
     handled = [receipt.handling for receipt in DOCUMENTS["receipts"].values()]
     assert {one for each in handled for one in each.destroyed} == set(DESTROYED)
+    assert {one.method for one in handled} == set(METHODS)
+    assert {one.exclusion for one in handled} == set(EXCLUSIONS)
+    assert any(one.recipients for one in handled)
     assert {one.retained for one in handled} > {"", "restriction"}
     assert {one.retained for one in handled} & set(FOR_HOLDS)
     extended = DOCUMENTS["entries"].values()

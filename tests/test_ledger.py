@@ -19,6 +19,7 @@ from expunge.ledger import (
     Ledger,
     ModelRegistered,
     ModelRemoved,
+    RecordsExpired,
     ReleaseMade,
     ReleasesSuperseded,
     ReleaseWithdrawn,
@@ -100,6 +101,7 @@ def rarer_entries() -> list[Entry]:
         RequestExtended(**asked, reason="complex", notified=START, deadline=later),
         HoldEnded(**asked),
         TrailSealed(**stamp, n_lines=3, last=EACH.digest()),
+        RecordsExpired(**stamp, requests=START, exclusions="", n_lines=3),
     ]
 
 

@@ -24,6 +24,8 @@ from expunge.ledger import (
     issue_receipt,
     receipts,
     sign,
+    state_exclusion,
+    state_method,
 )
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, inclusion_proof
@@ -185,11 +187,53 @@ class TestStanding:
         assert set(stated["handling"]) == {
             *("basis", "destroyed", "backups_until", "retained", "retained_until"),
             *("copies", "extended", "notified", "guarantee", "kind", "version"),
+            *("method", "exclusion", "excluded_until", "recipients"),
         }
         other = certificates.record(1e-5)
         for held in stated["certificates"].values():
             assert held["commitment"] == certificates.record().commitment()
             assert held["commitment"] != other.commitment()
+
+    def test_says_how_and_for_how_long(self) -> None:
+        """By its certificates, and never by what a fallback did to one request."""
+        bare = certificates.UNPROTECTED
+        for found, held in (
+            ("no promise", [EACH, bare]),
+            ("certified", [EACH]),
+            ("excluded only", []),
+        ):
+            assert state_method("until readmitted", held) == found
+        again = EACH.replace(mechanism="retrain")
+        assert state_method("", [again]) == "retrained"
+        assert state_method("", [again, EACH]) == "certified"
+        assert state_method("", []) == ""
+        assert (
+            state_exclusion("erase", "done", until="2030-01-01")
+            == "until the day stated"
+        )
+        assert state_exclusion("restrict", "done", until="2030-01-01") == "until lifted"
+        assert state_exclusion("hold", "partly") == "until readmitted"
+        ends = (("lift", "done"), ("rectify", "done"), ("erase", "refused"))
+        for right, outcome in ends:
+            assert not state_exclusion(right, outcome, until="2030-01-01")
+        stated = {
+            "exclusion": "until the day stated",
+            "excluded_until": "2030-01-01",
+            "recipients": ("Mail Ltd",),
+        }
+        told = RECEIPT.handling.replace(**stated)
+        says = check_receipt(resigned(handling=told).to_json(), PEM).says
+        assert "Excluded from all later training until 2030-01-01" in says
+        assert "The operator tells these recipients of the data: Mail Ltd." in says
+        assert "Method: certified." in says
+        for wrong in (
+            {"excluded_until": "2030-01-01"},
+            {"exclusion": "until the day stated"},
+        ):
+            with pytest.raises(InvalidInput, match="a day without its reason"):
+                RECEIPT.handling.replace(**wrong)
+        with pytest.raises(InvalidInput, match="its method is not that"):
+            RECEIPT.replace(handling=RECEIPT.handling.replace(method="exact"))
 
     def test_survives_reading(self) -> None:
         assert Receipt.from_json(TEXT) == RECEIPT

@@ -42,6 +42,7 @@ from expunge.ledger import (
     ModelRegistered,
     ModelRemoved,
     Receipt,
+    RecordsExpired,
     ReleaseMade,
     ReleasesSuperseded,
     ReleaseWithdrawn,
@@ -57,7 +58,7 @@ from expunge.ledger import (
 )
 from expunge.ledger.ledger import hash_entry
 from expunge.ledger.merkle import build_nodes, consistency_proof, inclusion_proof
-from expunge.ledger.receipts import list_destroyed
+from expunge.ledger.receipts import list_destroyed, state_exclusion, state_method
 from expunge.promise.accountant import (
     Accountant,
     Added,
@@ -257,8 +258,13 @@ REQUESTS: Mapping[str, dict[str, Any]] = {
     "erased-in-california": request(
         "california", ["registry"], regime="ccpa", deadline="2024-04-11"
     ),
+    **{
+        f"erased-by-{regime}": request(regime, ["registry"], regime=regime)
+        for regime in ("drop", "swiss", "lgpd", "dpdp", "pdpa-sg", "pdpa-th")
+    },
     "erased-late": request("late", ["seeded"], deadline="2024-02-28"),
     "erased-in-files": request("files", ["lake"]),
+    "erased-by-fitting-again": request("again", ["files"]),
     "erased-exactly": request("exactly", ["exact"]),
     "erased-exactly-and-not": request("both", ["exact", "each-release"]),
     "erased-without-promise": request("bare", ["no-budget", "fit"]),
@@ -293,7 +299,14 @@ REQUESTS: Mapping[str, dict[str, Any]] = {
     },
 }
 HANDLING: Mapping[str, dict[str, Any]] = {
-    "erased": {"copies": {"each-release": ("churn-1.onnx", "\u00e9t\u00e9.npz")}},
+    "erased": {
+        "copies": {"each-release": ("churn-1.onnx", "\u00e9t\u00e9.npz")},
+        "recipients": ("Mail Ltd", "\u00c9tudes SA"),
+    },
+    "erased-two": {
+        "exclusion": "until the day stated",
+        "excluded_until": "2026-03-01",
+    },
     "partly": {"retained": "legal-claims", "retained_until": "2029-12-31"},
     "restricted": {"retained": "restriction"},
     "held": {"retained": "legal-duty"},
@@ -331,6 +344,8 @@ def list_entries() -> Iterator[tuple[str, Entry]]:
     stamp = {"day": "2024-03-01"}
     yield "hold-ended", numbered(HoldEnded, **stamp, request="ab" * 16)
     yield "trail-sealed", numbered(TrailSealed, **stamp, n_lines=2**53 - 1, last=digest)
+    expired = stamp | {"requests": "2022-03-01", "exclusions": "", "n_lines": 2}
+    yield "records-expired", numbered(RecordsExpired, **expired)
     yield "restored", numbered(Restored, **stamp, taken="1970-01-01", n_replayed=0)
     yield "model-removed", numbered(ModelRemoved, **stamp | named | stamp)
 
@@ -369,6 +384,7 @@ def make_receipt(name: str) -> Receipt:
         changed=bool(held),
         in_files="lake" in held,
     )
+    exclusion = state_exclusion(entry.right, entry.outcome)
     stated: dict[str, Any] = {
         "basis": legal_basis(entry.right, regime_named(entry.regime)) or "",
         "destroyed": destroyed,
@@ -379,6 +395,10 @@ def make_receipt(name: str) -> Receipt:
         "extended": "",
         "notified": "",
         "guarantee": describe_guarantee(entry.right, held.values()),
+        "exclusion": exclusion,
+        "excluded_until": "",
+        "method": state_method(exclusion, held.values()),
+        "recipients": (),
     }
     return issue_receipt(
         entry,

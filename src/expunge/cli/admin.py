@@ -54,7 +54,7 @@ def init(
         str,
         typer.Option(
             metavar="LAW",
-            help="The law that gives deadlines: gdpr, uk-gdpr or ccpa.",
+            help="The law that gives deadlines, such as gdpr, uk-gdpr or ccpa.",
         ),
     ] = "gdpr",
     backup_days: Annotated[
@@ -71,6 +71,23 @@ def init(
             metavar="PATH",
             help="Keep the last signed head here: a file, or a folder of head files, "
             "on another disk. For a registry that exists, too.",
+        ),
+    ] = None,
+    recipient: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="To whom data of people are passed on; receipts name them. May be "
+            "repeated.",
+        ),
+    ] = None,
+    excluded_days: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DAYS",
+            min=0,
+            help="For how many days people who left are kept out of later fits; "
+            "receipts state it (default: for good).",
         ),
     ] = None,
     registry: Folder = FOLDER,
@@ -93,6 +110,8 @@ def init(
         regime=regime,
         backup_days=backup_days,
         head_file=head_file,
+        recipients=recipient or (),
+        excluded_days=excluded_days,
     ) as opened:
         status = opened.status()
     data = {"registry": str(registry), "store": status.store, "key": status.key}
@@ -111,7 +130,7 @@ def init(
     if head_file is not None:
         return Result(data, f"{registry} keeps its last signed head in {head_file}")
     text = f"{registry} is a registry already; nothing was changed"
-    note = "--regime and --backup-days count only when one is created"
+    note = "options other than --head-file count only when one is created"
     return Result(data, text, [note, *unkept])
 
 

@@ -154,7 +154,7 @@ class AnswerOptions:
         str | None,
         typer.Option(
             metavar="LAW",
-            help="The law that gives the deadline: gdpr, uk-gdpr or ccpa (default: "
+            help="The law that gives the deadline, such as gdpr or ccpa (default: "
             "that of the registry).",
         ),
     ] = None

@@ -14,6 +14,7 @@ from .entries import (
     KeyRotated,
     ModelRegistered,
     ModelRemoved,
+    RecordsExpired,
     ReleaseMade,
     ReleasesSuperseded,
     ReleaseWithdrawn,
@@ -44,6 +45,8 @@ from .receipts import (
     check_receipt,
     describe_guarantee,
     issue_receipt,
+    state_exclusion,
+    state_method,
 )
 
 __all__ = [
@@ -62,6 +65,7 @@ __all__ = [
     "PublicKey",
     "Receipt",
     "ReceiptVerdict",
+    "RecordsExpired",
     "ReleaseMade",
     "ReleaseWithdrawn",
     "ReleasesSuperseded",
@@ -82,6 +86,8 @@ __all__ = [
     "open_tag_key",
     "read_entry",
     "sign",
+    "state_exclusion",
+    "state_method",
     "subject_tag",
     "subject_tags",
 ]

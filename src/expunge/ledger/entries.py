@@ -34,6 +34,7 @@ from .documents import (
     Digest,
     ModelName,
     OneOrMore,
+    OptionalDay,
     hexadecimal,
     one_of,
     read_document,
@@ -281,11 +282,33 @@ class TrailSealed(Entry, frozen=True, kw_only=True, tag="trail sealed"):
     last: Digest
 
 
+class RecordsExpired(Entry, frozen=True, kw_only=True, tag="records expired"):
+    """Records were destroyed because the time to keep them is over.
+
+    Parameters
+    ----------
+    requests
+        What was kept of requests that were answered before this day; empty if nothing
+        was destroyed.
+    exclusions
+        By what people were recognised whose requests were answered before this day;
+        empty if nothing was destroyed.
+    n_lines
+        How many lines of the trail of who looked and who acted are gone, from its
+        beginning on; a seal is over just these.
+    """
+
+    requests: OptionalDay
+    exclusions: OptionalDay
+    n_lines: Count
+
+
 AnyEntry: TypeAlias = (
     HoldEnded
     | KeyRotated
     | ModelRegistered
     | ModelRemoved
+    | RecordsExpired
     | ReleaseMade
     | ReleaseWithdrawn
     | ReleasesSuperseded

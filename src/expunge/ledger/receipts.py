@@ -30,6 +30,7 @@ from ..promise.verification import Verdict, verify
 from ..rights.regimes import REGIMES
 from ..rights.standing import (
     FOR_HOLDS,
+    KEPT_OUT,
     OUTCOME_WORDS,
     OUTCOMES,
     REASONS,
@@ -61,6 +62,7 @@ from .ledger import KeyHistory, hash_entry
 from .merkle import Proof, includes
 
 RESTRICTION = "restriction"
+RETRAIN = "retrain"  # the mechanism that fits again, as certificates name it
 DESTROYED = (
     "rows",
     "keys of rows",
@@ -110,6 +112,18 @@ GUARANTEES: Mapping[str, str] = {
     "": "No model was changed, so nothing is promised about one.",
 }
 """What is promised in words, by the weakest status of the certificates."""
+METHODS = ("", "exact", "certified", "retrained", "excluded only", "no promise")
+"""How the influence of data on models was removed, changed or put back."""
+EXCLUSIONS = ("", "until readmitted", "until lifted", "until the day stated")
+"""Whether the people are left out of later fits, and how that ends."""
+EXCLUSION_WORDS: Mapping[str, str] = {
+    "until readmitted": "until the operator states that the person came back",
+    "until lifted": "until the restriction is lifted",
+    "until the day stated": "until {day}, and no longer, since nothing is kept then by "
+    "which the person could be recognised",
+}
+TOLD = ("erase", "object", "rectify", "restrict")
+"""Rights of whose exercise recipients of the data must hear (GDPR Art. 19)."""
 
 
 class Handling(CanonicalDocument, frozen=True, kw_only=True, tag="handling"):
@@ -136,6 +150,17 @@ class Handling(CanonicalDocument, frozen=True, kw_only=True, tag="handling"):
         Why the deadline was extended, and when the person was told; empty if not.
     guarantee
         What is promised, in one sentence.
+    method
+        How models were changed: "exact", "certified" or, where the mechanism fits
+        again, "retrained"; "no promise" if nothing is promised of one of them;
+        "excluded only" if no model was changed and the people are left out of later
+        fits; empty if neither.
+    exclusion, excluded_until
+        Whether the people are left out of later fits, and how, or on which day, that
+        ends; empty if they are not, or no day is set.
+    recipients
+        Whom the operator tells, as the operator names them: those to whom the data
+        were passed on. When each was told is no part of a receipt.
     """
 
     basis: Annotated[str, one_of("", *REFERENCES)]
@@ -147,13 +172,19 @@ class Handling(CanonicalDocument, frozen=True, kw_only=True, tag="handling"):
     extended: Annotated[str, one_of("", *EXTENSIONS)]
     notified: OptionalDay
     guarantee: Sentence
+    method: Annotated[str, one_of(*METHODS)]
+    exclusion: Annotated[str, one_of(*EXCLUSIONS)]
+    excluded_until: OptionalDay
+    recipients: tuple[Sentence, ...]
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:
         """Refuse an end without a reason."""
         force_setattr(self, "copies", MappingProxyType(self.copies))
-        if (self.retained_until and not self.retained) or (
-            bool(self.notified) != bool(self.extended)
+        if (
+            (self.retained_until and not self.retained)
+            or bool(self.notified) != bool(self.extended)
+            or bool(self.excluded_until) != (self.exclusion == EXCLUSIONS[-1])
         ):
             raise InvalidInput(
                 "Handling: a day without its reason, or a reason without its day"
@@ -185,6 +216,46 @@ def list_destroyed(
     first = 1 if in_files else 0
     rows = DESTROYED[first:2] if stale or (erases and (surely or ended)) else ()
     return rows + (DESTROYED[2:] if changed else ())
+
+
+def state_exclusion(right: str, outcome: str, *, until: str = "") -> str:
+    """Return how a request leaves its people out of later fits, by ``EXCLUSIONS``.
+
+    Parameters
+    ----------
+    right, outcome
+        What was asked, and what became of it.
+    until
+        The day on which the operator destroys what people are recognised by; empty if
+        no day is set.
+    """
+    if right not in KEPT_OUT or outcome == "refused":
+        return ""
+    if right == "restrict":
+        return "until lifted"
+    return EXCLUSIONS[-1] if until else "until readmitted"
+
+
+def state_method(exclusion: str, certificates: Iterable[Certificate]) -> str:
+    """Return by which method models were changed: the weakest of all, by ``METHODS``.
+
+    Parameters
+    ----------
+    exclusion
+        How the people are left out of later fits; empty if they are not.
+    certificates
+        Those of the models that were changed.
+    """
+    found = {(one.status, one.mechanism == RETRAIN) for one in certificates}
+    statuses = {status for status, _ in found}
+    if not found:
+        return "excluded only" if exclusion else ""
+    if "no promise" in statuses:
+        return "no promise"
+    if statuses == {"exact"}:
+        return "exact"
+    fits_again = all(again for status, again in found if status == "certified")
+    return "retrained" if fits_again else "certified"
 
 
 def describe_guarantee(right: str, certificates: Iterable[Certificate]) -> str:
@@ -300,6 +371,12 @@ class Receipt(SignedDocument, frozen=True, kw_only=True, tag="receipt"):
             raise InvalidInput(
                 "Receipt: the guarantee in words is not what its certificates promise"
             )
+        stated = state_method(self.handling.exclusion, self.certificates.values())
+        if self.handling.method != stated:
+            raise InvalidInput(
+                "Receipt: its method is not that of its certificates and of what it "
+                "says about later fits"
+            )
         if set(self.certificates) != set(self.entry.certificates):
             raise InvalidInput(
                 f"Receipt: certificates of {sorted(self.certificates)}, and the entry "
@@ -376,6 +453,8 @@ def rules() -> dict[str, Any]:
         "effects": EFFECTS,
         "without_promise": WITHOUT_PROMISE,
         "guarantees": GUARANTEES,
+        "exclusions": EXCLUSION_WORDS,
+        "retrain": RETRAIN,
     }
     return {"schema": schema(), "words": words}
 
@@ -537,6 +616,12 @@ def _describe(receipt: Receipt) -> str:
                 f"Copies of superseded releases of {model} that were not stated to be "
                 f"taken back: {', '.join(names)}."
             )
+    if handling.exclusion:
+        end = EXCLUSION_WORDS[handling.exclusion].format(day=handling.excluded_until)
+        rows.append(f"Excluded from all later training {end}.")
+    if handling.recipients:
+        told = ", ".join(handling.recipients)
+        rows.append(f"The operator tells these recipients of the data: {told}.")
     left = days_between(entry.day, entry.deadline)
     days = f"{abs(left)} day{'s' * (abs(left) > 1)}"
     punctual = f"{days} before" if left > 0 else f"{days} AFTER"
@@ -549,6 +634,7 @@ def _describe(receipt: Receipt) -> str:
         f"{''.join(f'{sentence} ' for sentence in rows)}"
         f"People it was about: {entry.n_subjects}. "
         f"Models changed: {', '.join(receipt.certificates) or 'none'}. "
+        f"{f'Method: {handling.method}. ' if handling.method else ''}"
         f"{describe_effect(entry.right, receipt.certificates)}"
         f"{handling.guarantee} The statement is entry {entry.sequence} of the "
         "ledger and cannot be taken back unnoticed."

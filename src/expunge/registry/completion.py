@@ -33,7 +33,14 @@ from ..ledger import (
     read_entry,
 )
 from ..ledger.documents import DAY, FIRST_DAY, day_of, midnight
-from ..ledger.receipts import describe_guarantee, list_destroyed
+from ..ledger.receipts import (
+    EXCLUSIONS,
+    TOLD,
+    describe_guarantee,
+    list_destroyed,
+    state_exclusion,
+    state_method,
+)
 from ..promise.certificate import Certificate
 from ..promise.scope import leaves_files
 from ..rights.regimes import legal_basis, regime_named
@@ -267,8 +274,9 @@ def _describe_handlings(
         )
         for name in models
     }
-    days = context.settings.backup_days
-    until = "" if days is None else day_of(midnight(day) + days * DAY)
+    settings = context.settings
+    until = _add_days(day, settings.backup_days)
+    excluded_until = _add_days(day, settings.excluded_days)
     # Rows that were set aside may be of any model.
     unnamed = any(not named for _, named in completed)
     anywhere = unnamed and _has_rows_in_files(context)
@@ -281,9 +289,16 @@ def _describe_handlings(
             in_files=any(leaves_files(one.not_covered) for one in named.values())
             or (anywhere and not named),
             copies={name: copies[name] for name in named},
+            excluded_until=excluded_until,
+            recipients=settings.recipients,
         )
         for entry, named in completed
     ]
+
+
+def _add_days(day: str, days: int | None) -> str:
+    """Return the day some days later; empty if it is not known how many."""
+    return "" if days is None else day_of(midnight(day) + days * DAY)
 
 
 def _has_rows_in_files(context: Context) -> bool:
@@ -303,8 +318,13 @@ def _describe_handling(
     until: str,
     in_files: bool,
     copies: Mapping[str, tuple[str, ...]],
+    excluded_until: str,
+    recipients: tuple[str, ...],
 ) -> Handling:
     """Return what was done about one request; ``copies`` are still out there."""
+    exclusion = state_exclusion(entry.right, entry.outcome, until=excluded_until)
+    # Nothing found is nothing passed on, as far as the operator knows.
+    tells = entry.right in TOLD and entry.outcome in ("done", "partly")
     destroyed = list_destroyed(
         entry.right,
         entry.outcome,
@@ -322,6 +342,10 @@ def _describe_handling(
         extended=line.extended,
         notified=line.notified,
         guarantee=describe_guarantee(entry.right, named.values()),
+        method=state_method(exclusion, named.values()),
+        exclusion=exclusion,
+        excluded_until=excluded_until if exclusion == EXCLUSIONS[-1] else "",
+        recipients=recipients if tells else (),
     )
 
 

@@ -81,6 +81,11 @@ class Settings:
     head_file
         Where the last signed head is kept, a file or a folder on another disk; None if
         nowhere.
+    recipients
+        To whom data of people are passed on, as receipts and letters name them.
+    excluded_days
+        For how many days after an answer people are recognised, so that no later fit
+        uses them; None for no end. Receipts state it.
     ids
         How ids of people are normalised before they become tags.
     version
@@ -91,20 +96,38 @@ class Settings:
     regime: str = "gdpr"
     backup_days: int | None = None
     head_file: str | None = None
+    recipients: tuple[str, ...] = ()
+    excluded_days: int | None = None
     ids: str = SPELLING
     version: int = VERSION
 
     def __post_init__(self) -> None:
         """Refuse what no registry has."""
         regime_named(self.regime)
-        days: object = self.backup_days
-        if days is not None and (
-            isinstance(days, bool)
-            or not isinstance(days, int)
-            or not 0 <= days <= LONGEST_BACKUP
+        for name in ("backup_days", "excluded_days"):
+            days: object = getattr(self, name)
+            if days is not None and (
+                isinstance(days, bool)
+                or not isinstance(days, int)
+                or not 0 <= days <= LONGEST_BACKUP
+            ):
+                raise InvalidInput(
+                    f"{name}={days!r}; give days from 0 to {LONGEST_BACKUP}, or None"
+                )
+        if (self.excluded_days is not None) and (
+            self.excluded_days < (self.backup_days or 0)
         ):
             raise InvalidInput(
-                f"backup_days={days!r}; give days from 0 to {LONGEST_BACKUP}, or None"
+                f"excluded_days={self.excluded_days}, and backups are kept for "
+                f"{self.backup_days}: people would come back with one; give at least "
+                "as many"
+            )
+        names: object = self.recipients
+        if not isinstance(names, tuple) or not all(
+            isinstance(one, str) and one.strip() and one.isprintable() for one in names
+        ):
+            raise InvalidInput(
+                f"recipients={names!r}; give names of those to whom data are passed on"
             )
         if not isinstance(self.url, str | None):
             raise InvalidInput("the store URL must be a string; omit it to use SQLite")
@@ -238,7 +261,7 @@ def read_settings(paths: Paths) -> Settings:
         require_version(raw["version"])
         if {*raw} != {field.name for field in fields(Settings)}:
             raise ValueError("the fields are not those that were written")
-        return Settings(**raw)
+        return Settings(**raw | {"recipients": tuple(raw["recipients"])})
     except (FileNotFoundError, NotADirectoryError):
         raise NoRegistry(
             f"{paths.folder} holds no registry; run expunge init, or name its folder"

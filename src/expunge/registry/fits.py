@@ -22,6 +22,7 @@ from ..ledger import TagKey, subject_tags
 from ..ledger.keys import near_tags
 from ..private_model.subjects import is_row_name, list_of_ids, person
 from ..rights.identifiers import ID, normal_form
+from ..rights.standing import KEPT_OUT
 from .context import Context
 from .keys import read_tag_keys
 from .log import SNAPSHOT
@@ -29,8 +30,6 @@ from .request import find_waiting_tags
 from .storage import people_table
 
 SHOWN = 10  # rows in an error
-KEPT_OUT = ("erase", "object", "restrict", "hold")
-"""Rights that keep people out of later fits."""
 ERASED = ("erase", "object")
 """Those after which nothing of a person is kept."""
 

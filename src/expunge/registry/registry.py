@@ -152,6 +152,8 @@ class Registry:
         regime: str = "gdpr",
         backup_days: int | None = None,
         head_file: str | PathLike[str] | None = None,
+        recipients: Iterable[str] = (),
+        excluded_days: int | None = None,
     ) -> Self:
         """Make a registry, or bring the tables of one that exists up to date.
 
@@ -162,8 +164,8 @@ class Registry:
         url
             Of an empty PostgreSQL database; None keeps everything in a SQLite file.
         regime
-            The law that gives the deadline of a request that names none: "gdpr",
-            "uk-gdpr" or "ccpa".
+            The law that gives the deadline of a request that names none, such as
+            "gdpr" or "ccpa"; ``rights.REGIMES`` has all of them.
         backup_days
             For how many days a backup may hold what was deleted, which receipts state.
         head_file
@@ -171,9 +173,15 @@ class Registry:
             which each registry has one, on another disk. A folder that is put back to
             an earlier day as a whole is noticed by it alone. A registry that exists
             keeps its head there from now on.
+        recipients
+            To whom data of people are passed on: receipts and letters name them.
+        excluded_days
+            For how many days after an answer people are kept out of later fits, which
+            receipts state; None for no end.
         """
         where = None if head_file is None else os.path.abspath(head_file)
-        settings = Settings(url, regime, backup_days, where)
+        told = (recipients,) if isinstance(recipients, str) else tuple(recipients)
+        settings = Settings(url, regime, backup_days, where, told, excluded_days)
         return cls(create_context(Paths(Path(folder)), settings))
 
     @classmethod

@@ -8,6 +8,9 @@ Periods are counted from the day the person asked, which itself does not count. 
 and holidays never move a deadline to a later day, although some laws allow that: of two
 ways to count, this is the earlier one. Whether a law applies, and whether a period may
 be extended, is for the operator to say; nothing here is legal advice.
+
+Of some laws no period is known here for these rights: they name none, or leave it to
+rules of their own. Then the period is ours, 30 days, and ``is_known`` says so.
 """
 
 from dataclasses import dataclass
@@ -46,16 +49,20 @@ class Regime:
     first
         The time to answer, from the day the person asked.
     extension
-        The further time that the law allows in stated cases, from the first deadline.
+        The further time that the law allows in stated cases, from the first deadline;
+        None if it is not known to allow any.
     references
         Pairs of a right and where the law grants it; others it does not know.
+    is_known
+        Whether the law itself gives the time to answer; if not, it is ours.
     """
 
     name: str
     title: str
     first: Period
-    extension: Period
+    extension: Period | None
     references: tuple[tuple[str, str], ...]
+    is_known: bool = True
 
 
 def _gdpr_references(law: str) -> tuple[tuple[str, str], ...]:
@@ -89,7 +96,71 @@ _CCPA = Regime(
     references=((ERASE, "CCPA 1798.105"), (RECTIFY, "CCPA 1798.106")),
 )
 
-REGIMES = MappingProxyType({regime.name: regime for regime in (_GDPR, _UK_GDPR, _CCPA)})
+# A duty of data brokers of its own: lists are downloaded at least every 45 days, and
+# each is answered within 45 days of its download, which counts as the day asked.
+_DROP = Regime(
+    "drop",
+    "California Delete Act, by the Delete Request and Opt-out Platform",
+    first=Period(days=45),
+    extension=None,
+    references=((ERASE, "Cal. Civ. Code 1798.99.86"),),
+)
+
+
+OURS = Period(days=30)
+"""The time to answer where a law is not known to give one."""
+
+
+def _without_period(name: str, title: str, *, rights: dict[str, str]) -> Regime:
+    """Return a law of which no time to answer these rights is known here."""
+    found = tuple(rights.items())
+    return Regime(name, title, OURS, None, found, is_known=False)
+
+
+# The 30 days of FADP Art. 25(7), and the 15 of LGPD Art. 19, are for access.
+_SWISS = _without_period(
+    "swiss",
+    "Swiss Federal Act on Data Protection",
+    rights={
+        ERASE: "FADP Art. 32(2)(c)",
+        RECTIFY: "FADP Art. 32(1)",
+        RESTRICT: "FADP Art. 32(2)(a)",
+        OBJECT: "FADP Art. 30(2)(b)",
+    },
+)
+_LGPD = _without_period(
+    "lgpd",
+    "Brazil, Lei Geral de Protecao de Dados 13.709/2018",
+    rights={
+        ERASE: "LGPD Art. 18",
+        RECTIFY: "LGPD Art. 18(III)",
+        RESTRICT: "LGPD Art. 18(IV)",
+        OBJECT: "LGPD Art. 18(2)",
+    },
+)
+_DPDP = _without_period(
+    "dpdp",
+    "India, Digital Personal Data Protection Act 2023",
+    rights={ERASE: "DPDP s. 12", RECTIFY: "DPDP s. 12"},
+)
+_PDPA_SG = _without_period(
+    "pdpa-sg",
+    "Singapore, Personal Data Protection Act 2012",
+    rights={RECTIFY: "PDPA (Singapore) s. 22"},
+)
+_PDPA_TH = _without_period(
+    "pdpa-th",
+    "Thailand, Personal Data Protection Act B.E. 2562",
+    rights={
+        ERASE: "PDPA (Thailand) s. 33",
+        RECTIFY: "PDPA (Thailand) s. 36",
+        RESTRICT: "PDPA (Thailand) s. 34",
+        OBJECT: "PDPA (Thailand) s. 32",
+    },
+)
+
+_ALL = _GDPR, _UK_GDPR, _CCPA, _DROP, _SWISS, _LGPD, _DPDP, _PDPA_SG, _PDPA_TH
+REGIMES = MappingProxyType({regime.name: regime for regime in _ALL})
 """Every regime by its name."""
 
 
@@ -110,6 +181,11 @@ def deadline(submitted: str | date, regime: Regime) -> date:
 
 def extended_deadline(submitted: str | date, regime: Regime) -> date:
     """Return the last day to answer once the operator has extended the period."""
+    if regime.extension is None:
+        raise InvalidInput(
+            f"no extension is known under {regime.name} ({regime.title}); answer by "
+            "the deadline, or refuse"
+        )
     return regime.extension.add_to(deadline(submitted, regime))
 
 

@@ -76,6 +76,8 @@ OUTCOME_WORDS: Mapping[str, str] = {
 }
 """Outcomes that are said in other words than their code."""
 
+KEPT_OUT: tuple[Right, ...] = ("erase", "object", "restrict", "hold")
+"""Rights that keep people out of later fits."""
 BY_OPERATOR = tuple(REASONS)[5:]
 """Reasons for which an operator refuses a request."""
 FOR_HOLDS = ("legal-claims", "legal-duty", "public-interest", "research")

@@ -181,7 +181,8 @@ function isDay(text) {
 
 function requireConsistent(receipt, words) {
   const { entry, handling, certificates } = receipt;
-  const days = ["backups_until", "retained_until", "notified"].map((name) => handling[name]);
+  const named_days = ["backups_until", "retained_until", "notified", "excluded_until"];
+  const days = named_days.map((name) => handling[name]);
   require(days.every((day) => day === "" || isDay(day)), "a day in handling is no day");
   const early = entry.submitted <= entry.accepted && entry.submitted <= entry.deadline;
   require(early, "the request came in, or was due, before the person asked");
@@ -189,6 +190,13 @@ function requireConsistent(receipt, words) {
   require(entry.outcome !== "refused" || entry.reason, "it was refused without a reason");
   require(!handling.retained_until || handling.retained, "rows are kept without a reason");
   require(!handling.notified === !handling.extended, "an extension without day or reason");
+  const ends = handling.exclusion === "until the day stated";
+  require(!handling.excluded_until === !ends, "an exclusion without its day, or a day alone");
+  const method = stateMethod(handling.exclusion, Object.values(certificates), words);
+  require(
+    handling.method === method,
+    "its method is not that of its certificates and of what it says about later fits",
+  );
   const named = spell(Object.keys(entry.certificates).sort());
   const held = spell(Object.keys(certificates).sort());
   require(named === held, "its certificates are not those of the models in the entry");
@@ -197,6 +205,15 @@ function requireConsistent(receipt, words) {
     handling.guarantee === promised,
     "the guarantee in words is not what its certificates promise",
   );
+}
+
+function stateMethod(exclusion, certificates, words) {
+  if (!certificates.length) return exclusion ? "excluded only" : "";
+  const statuses = certificates.map((one) => one.status);
+  if (statuses.includes("no promise")) return "no promise";
+  const noisy = certificates.filter((one) => one.status === "certified");
+  if (!noisy.length) return "exact";
+  return noisy.every((one) => one.mechanism === words.retrain) ? "retrained" : "certified";
 }
 
 function describeGuarantee(right, certificates, words) {
@@ -400,12 +417,17 @@ function describe({ entry, certificates, handling }, words) {
   const reason = entry.reason && ` (${words.reasons[entry.reason]})`;
   const outcome = `${words.outcomes[entry.outcome] ?? entry.outcome}${reason}`;
   const models = Object.keys(certificates).join(", ") || "none";
+  const method = handling.method && `Method: ${handling.method}. `;
+  const end = handling.exclusion && fill(words.exclusions[handling.exclusion], {
+    day: handling.excluded_until,
+  });
+  const excluded = end && `Excluded from all later training ${end}. `;
   const late = entry.day > entry.deadline ? ", AFTER its deadline of" : ", by its deadline of";
   return (
     `The operator states that request ${entry.request} (${right}, ${entry.regime}), ` +
     `made on ${entry.submitted} and accepted on ${entry.accepted}, was answered on ` +
-    `${entry.day}${late} ${entry.deadline}. Outcome: ${outcome}. People it was about: ` +
-    `${entry.n_subjects}. Models changed: ${models}. ` +
+    `${entry.day}${late} ${entry.deadline}. Outcome: ${outcome}. ${excluded}People it was ` +
+    `about: ${entry.n_subjects}. Models changed: ${models}. ${method}` +
     `${describeEffect(entry.right, certificates, words)}${handling.guarantee} The ` +
     `statement is entry ${entry.sequence} of the ledger and cannot be taken back unnoticed.`
   );
