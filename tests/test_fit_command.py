@@ -258,11 +258,11 @@ class TestColumns:
         assert lines[1].startswith("age number missing becomes the mean, scaled")
         assert lines[2] == "town category one-hot, categories learnt"
         assert lines[3].startswith("since date days since 1970, missing becomes")
-        assert lines[4] == "note left out it looks like free text"
-        assert "400 of 200 people, 3 features" in done.words
+        assert lines[4] == "note text its words hashed into 256 columns"
+        assert "400 of 200 people, 4 features" in done.words
         notes = done.err.splitlines()
         assert notes[0] == "left out: 1 row without a target, column 'outcome'"
-        assert notes[1].startswith("left out: 'note', which looks like free text; --te")
+        assert notes[1].startswith("looks like free text: 'note', whose words are has")
         assert notes[2].startswith("mixed.schema.json says what each column is")
         assert len(notes) == 3
 
@@ -271,6 +271,7 @@ class TestColumns:
         assert call("forget", "q7").code == DONE
         assert call("release", "mixed", "--to", "mixed.safetensors").code == DONE
         raw = {"age": [np.nan, 30.0], "town": ["Ulm", "Bonn"], "since": [18262.0] * 2}
+        raw |= {"note": ["seen 7 times", None]}
         with Registry.open(folder) as registry:
             words = registry.model("mixed").predict(pd.DataFrame(raw))
         assert words[0] == "yes"
@@ -290,7 +291,7 @@ class TestColumns:
         assert plain.err == "left out: 1 row without a target, column 'outcome'\n"
 
     def test_edited_schema_is_obeyed_and_kept(self, folder: Path, path: Path) -> None:
-        assert call("fit", "mixed", path, *ABOUT).code == DONE
+        assert call("fit", "mixed", path, *ABOUT, "--drop", "note").code == DONE
         schema = Path("mixed.schema.json")
         edited = schema.read_text().replace(
             '"categories": null', '"categories": ["Bonn", "Jena", "Kiel", "Ulm"]'

@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import (
     CountVectorizer,
@@ -18,6 +19,7 @@ from sklearn.feature_extraction.text import (
 )
 from sklearn.linear_model import LogisticRegression as Plain
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import expunge
 from expunge import (
@@ -26,11 +28,13 @@ from expunge import (
     LogisticRegression,
     SoftmaxRegression,
     TunedClassifier,
+    load,
     read_shipped,
     ship,
 )
 from expunge.exceptions import InvalidInput, UnknownRows, Unsupported
 from expunge.linear_model.base import private_model
+from expunge.preprocessing.automatic import ColumnsWarning
 from expunge.preprocessing.hashed import HashedTexts, read_input_map
 from expunge.preprocessing.inputs import encode_inputs
 from expunge.registry import Registry
@@ -294,6 +298,108 @@ def test_a_fit_that_is_refused_names_what_works_without_hashing_again(
     assert len(hashed) == 1
 
 
+def table_of(n: int = 240) -> tuple[pd.DataFrame, NDArray[Any], list[str]]:
+    """Return a text beside a number and a category, of which each tells a part."""
+    texts, y, people = problem(n)
+    rng = np.random.default_rng(1)
+    texts = [text if i % 17 else None for i, text in enumerate(texts)]  # type: ignore[misc]
+    size = rng.normal(size=n) + y
+    town = np.where(rng.random(n) < 0.5, "Ulm", "Bonn")
+    return pd.DataFrame({"size": size, "note": texts, "town": town}), y, people
+
+
+class TestBesideOthers:
+    """A column of texts is hashed into columns of a table."""
+
+    STEPS = ColumnTransformer(
+        [
+            ("numbers", StandardScaler(), ["size"]),
+            ("words", HashingVectorizer(n_features=2**6), "note"),
+            ("towns", OneHotEncoder(), ["town"]),
+        ]
+    )
+
+    def test_forgetting_is_fitting_the_remaining_rows(self, tmp_path: Path) -> None:
+        X, y, people = table_of()
+        given = LogisticRegression(
+            alpha=1e-2, preprocessing=self.STEPS, budget=Budget()
+        )
+        given.fit(X, y, people)
+        assert len(given.get_feature_names_out()) == 1 + 64 + 2
+        given.forget([f"person {i}" for i in range(9)])
+        given.forget(X=X[18:20], y=y[18:20])
+        assert given.certificate_.status == "certified"
+        fresh = LogisticRegression(alpha=1e-2, preprocessing=self.STEPS)
+        fresh.fit(X[20:], y[20:])
+        mine, exact = private_model(given).answer, private_model(fresh).answer
+        distance = np.linalg.norm(mine.draft.theta - exact.draft.theta)
+        assert distance <= mine.radius.value + exact.radius.value
+        # As in scikit-learn, where a gap is an empty text.
+        filled = X.assign(note=X["note"].fillna(""))
+        plain = make_pipeline(self.STEPS, Plain(C=1 / (1e-2 * 220), tol=1e-10))
+        plain.fit(filled[20:], y[20:])
+        rated = plain.predict_proba(filled)
+        assert np.abs(fresh.predict_proba(X) - rated).max() < 1e-4
+        assert np.allclose(
+            given.to_sklearn().predict_proba(X), given.predict_proba(X), atol=1e-9
+        )
+
+    def test_rows_come_change_and_are_told(self, tmp_path: Path) -> None:
+        X, y, people = table_of()
+        model = LogisticRegression(preprocessing="auto", budget=Budget())
+        with pytest.warns(ColumnsWarning, match="'note': taken for free text, its wo"):
+            model.fit(X[:200], y[:200], people[:200])
+        assert "note words 255" in model.get_feature_names_out()
+        assert '"HashedColumn"' in str(model.certificate_)
+        model.add(X[200:], y[200:], subjects=people[200:])
+        rate = model.predict_proba(X[:3])
+        model.save(tmp_path / "model")
+        assert np.array_equal(load(tmp_path / "model").predict_proba(X[:3]), rate)
+        ship(model, tmp_path / "model.safetensors")
+        shipped = read_shipped(tmp_path / "model.safetensors")
+        assert np.array_equal(shipped.predict_proba(X[:3]), rate)
+        with pytest.raises(Unsupported, match=r"HashingVectorizer: ONNX has no opera"):
+            ship(model, tmp_path / "model.onnx")
+
+    @pytest.mark.parametrize(
+        ("step", "columns", "said"),
+        [
+            (HashingVectorizer(), "note", "give n_features=2\\*\\*8, at most 4096"),
+            (HashingVectorizer(n_features=64), ["note", "town"], "list it once for"),
+            (HashingVectorizer(n_features=64), ["size"], "is no text but float"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(
+        self, step: Any, columns: Any, said: str
+    ) -> None:
+        X, y, _ = table_of()
+        steps = ColumnTransformer([("words", step, columns)])
+        with pytest.raises(InvalidInput, match=said):
+            LogisticRegression(preprocessing=steps).fit(X, y)
+
+    def test_registry(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        X, y, people = table_of()
+        texts = X["note"].fillna("")
+        table = X.assign(note=texts + " as somebody said", who=people, y=y)
+        table.to_csv("rows.csv", index=False)
+        assert call("init").code == 0
+        about = ("--target", "y", "--subject", "who")
+        done = call("fit", "mixed", "rows.csv", *about)
+        assert "its words hashed into 256 columns" in done.words, done.err
+        assert "looks like free text: 'note'" in done.err
+        assert call("forget", "person 3").code == 0
+        table[:2].assign(who="new").to_csv("more.csv", index=False)
+        assert call("add", "mixed", "more.csv").code == 0
+        table[10:12].to_csv("right.csv", index=False)
+        done = call("rectify", "person 5", "mixed", "right.csv")
+        assert done.code == 0, done.err
+        assert call("predict", "mixed", "rows.csv").code == 0
+        with Registry.open(tmp_path / "expunge-registry") as registry:
+            assert registry.model("mixed").certificate_.status == "certified"
+            assert registry.model("mixed").score(table[[*X]], y) > 0.9
+
+
 class TestCommandLine:
     """A column of texts is the only feature that a model reads."""
 
@@ -342,7 +448,7 @@ class TestCommandLine:
             ', "why": "the model reads a text"', ""
         )
         for text, said in (
-            (wide, "is read by itself"),
+            (wide.replace("256", "65536"), "beside other columns at most 4096"),
             (schema.replace("65536", "1"), "a number of columns"),
         ):
             Path("bad.json").write_text(text)

@@ -626,7 +626,7 @@ def _list_remarks(
     table: "TrainingTable", left_out: "LeftOut", *, written: Path | None
 ) -> list[str]:
     """Return what a person should look at."""
-    from ..tables.kinds import FREE_TEXT
+    from ..tables.schema import TEXT
 
     notes = []
     if table.n_without_target:
@@ -642,11 +642,12 @@ def _list_remarks(
         rows = format_count(left_out.n_rows, "row")
         people = format_people(left_out.n_people)
         notes.append(f"left out: {rows} of {people} who left before")
-    texts = [one.name for one in table.schema.columns if one.why == FREE_TEXT]
-    if texts and table.guessed:
+    texts = [one.name for one in table.schema.used if one.kind == TEXT]
+    if texts and table.guessed and len(table.schema.used) > 1:
         notes.append(
-            f"left out: {texts[0]!r}, which looks like free text; --text {texts[0]} "
-            "fits a model of its words, and of nothing else"
+            f"looks like free text: {texts[0]!r}, whose words are hashed; --drop "
+            f"{texts[0]} leaves them out, and --text {texts[0]} fits a model of them "
+            "alone"
         )
     if written is not None:
         notes.append(

@@ -2,15 +2,16 @@
 """What to do with a table that nobody described: ``preprocessing="auto"``.
 
 Numbers are scaled, and binned beside that; dates become days, treated the same way, and
-their months, weekdays and hours categories; words are one-hot encoded. Columns that
-would teach a model nothing, or who somebody is, are left out, and a warning names them.
+their months, weekdays and hours categories; words are one-hot encoded, and those of
+free text hashed. Columns that would teach a model nothing, or who somebody is, are left
+out. A warning names these, and free text.
 
 All of that is guessed from the rows of the first fit and stays as it is, which every
 certificate of the model says.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from numbers import Real
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ from .description import (
     Source,
     Standardise,
 )
+from .hashed import HashedColumn, choose_width
 
 # Categories that share a feature, where there are many of them, and when there are too
 # many; with fewer different values nothing is called an id.
@@ -53,7 +55,8 @@ class ColumnsWarning(UserWarning):
 class _Guess(NamedTuple):
     """What a column is, and what to say of it.
 
-    ``kind`` is "number", "date", "category", or empty for a column that is left out.
+    ``kind`` is "number", "date", "category", "text", or empty for a column that is left
+    out.
     """
 
     kind: str
@@ -64,7 +67,11 @@ class _Guess(NamedTuple):
 
 
 def guess_preprocessing(
-    X: Any, sources: Sequence[Source], *, rows_kept: bool
+    X: Any,
+    sources: Sequence[Source],
+    add: Callable[[Any, tuple[Source, ...], Any], Group],
+    *,
+    rows_kept: bool,
 ) -> Preprocessing:
     """Return what to do with the columns of a table.
 
@@ -72,6 +79,8 @@ def guess_preprocessing(
     ----------
     X, sources
         The table, and how its columns are found.
+    add
+        Notes that a map makes columns of some of the table, and returns their group.
     rows_kept
         Whether the model keeps its rows, which learnt bins take.
     """
@@ -83,6 +92,11 @@ def guess_preprocessing(
             f"preprocessing='auto' leaves no column ({reasons}); say what to do with "
             "the columns by a ColumnTransformer"
         )
+    texts = [one for one in sources if guesses[one].kind == "text"]
+    width = choose_width(len(texts))
+    for one in texts:
+        said = f"taken for free text, its words hashed into {width} columns"
+        guesses[one] = guesses[one]._replace(said=said)
     told = [f"{one!r}: {guess.said}" for one, guess in guesses.items() if guess.said]
     if told:
         warnings.warn(
@@ -112,6 +126,8 @@ def guess_preprocessing(
             unknown = "ignore" if guess.least is None else "infrequent_if_exist"
             encode = OneHot(unknown=unknown, least=guess.least)  # type: ignore[arg-type]
             groups.append(Group((one,), encode=encode))
+    for one in texts:
+        groups.append(add(HashedColumn(n_features=width).noted(), (one,), X))
     quanta = any(isinstance(group.encode, Bins) for group in groups)
     return Preprocessing(tuple(groups), guessed=True, quanta_guessed=quanta)
 
@@ -183,7 +199,7 @@ def _guess_category(known: NDArray[Any], source: Source, *, has_gaps: bool) -> _
     if n_distinct > n_known / 5 and (
         spaces + 1.0 >= WORDS_OF_TEXT or length > LENGTH_OF_TEXT
     ):
-        return _Guess("", "left out, it looks like free text")
+        return _Guess("text")
     if n_distinct >= 0.9 * n_known:
         return _Guess("", "left out, it looks like an id: almost every row has its own")
     often = [n for n in counts.values() if n >= RARE_BELOW]

@@ -29,7 +29,7 @@ from .description import (
     Preprocessing,
     Source,
 )
-from .encoder import encode_rows, keeps_gaps, require_bits, title_of
+from .encoder import encode_rows, keeps_gaps, require_bits, takes_values, title_of
 
 ColumnKind: TypeAlias = Literal["number", "category", "ordinal"]
 UNKNOWN = -1
@@ -160,26 +160,28 @@ def require_dense(X: Any) -> None:
 
 
 class ExtendedTable(Mapping[Source, NDArray[Any]]):
-    """A table with the columns that maps make of it."""
+    """A table with the columns that maps make of it, each map applied when needed."""
 
     def __init__(self, X: Any, made: Sequence[MadeColumns]) -> None:
         self.table = as_table(X)
+        self.makers = {name: one for one in made for name in one.names}
         self.made: dict[Source, NDArray[Any]] = {}
-        for one in made:
-            given = [to_numbers(self[source], source) for source in one.columns]
-            own = _make_columns(one, np.column_stack(given))
-            self.made |= zip(one.names, own.T, strict=True)
 
     def __getitem__(self, source: Source) -> NDArray[Any]:
-        """Return a column that was made, or one of the table."""
-        own = self.made.get(source)
-        return take_column(self.table, source) if own is None else own
+        """Return a column that is made, or one of the table."""
+        if source not in self.makers:
+            return take_column(self.table, source)
+        if source not in self.made:
+            one = self.makers[source]
+            own = _make_columns(one, [self[given] for given in one.columns])
+            self.made |= zip(one.names, own.T, strict=True)
+        return self.made[source]
 
     def __iter__(self) -> Iterator[Source]:
-        return iter(self.made)
+        return iter(self.makers)
 
     def __len__(self) -> int:
-        return len(self.made)
+        return len(self.makers)
 
 
 def extend_table(X: Any, made: Sequence[MadeColumns]) -> Any:
@@ -187,8 +189,16 @@ def extend_table(X: Any, made: Sequence[MadeColumns]) -> Any:
     return ExtendedTable(X, made) if made else as_table(X)
 
 
-def _make_columns(one: MadeColumns, X: Matrix) -> Matrix:
+def _make_columns(one: MadeColumns, given: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return what a map makes of columns, or refuse it."""
+    if takes_values(one.encoder):
+        values = np.empty((len(given[0]), len(given)), dtype=object)
+        for index, column in enumerate(given):
+            values[:, index] = column
+        found: NDArray[Any] = one.encoder.encode(values)
+        return found
+    named = zip(given, one.columns, strict=True)
+    X = np.column_stack([to_numbers(column, source) for column, source in named])
     gaps = np.isnan(X)
     if not gaps.any():
         return encode_rows(one.encoder, X, n_features=len(one.names))

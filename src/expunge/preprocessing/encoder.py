@@ -32,7 +32,9 @@ class Encoder(Protocol):
 
     An attribute ``by_block`` that is true says that a row in a block gets the very bits
     that it gets alone, as where each number of the result is computed from the row by
-    itself. Then rows are encoded together, which is faster.
+    itself. Then rows are encoded together, which is faster. An attribute
+    ``takes_values`` that is true says that columns are given as the table has them, such
+    as words; then ``names`` says what the columns that it makes are called.
     """
 
     def encode(self, X: Matrix) -> Matrix:
@@ -58,6 +60,11 @@ def keeps_gaps(encoder: Encoder) -> bool:
     return bool(getattr(encoder, "keeps_gaps", False))
 
 
+def takes_values(encoder: Encoder) -> bool:
+    """Whether it takes columns as the table has them, not as numbers."""
+    return bool(getattr(encoder, "takes_values", False))
+
+
 def title_of(encoder: Encoder) -> str:
     """Return what an encoder is called in errors and in names of features."""
     return str(getattr(encoder, "title", type(encoder).__name__))
@@ -65,6 +72,8 @@ def title_of(encoder: Encoder) -> str:
 
 def count_features(encoder: Encoder, rows: Matrix, *, n_columns: int) -> int:
     """Return how many features a map makes of columns, of which some rows are given."""
+    if takes_values(encoder):
+        return len(name_features(encoder, [""] * n_columns, n_features=0))
     row = rows[:1] if len(rows) else np.full((1, n_columns), 0.5)
     return int(require_features(encoder, row).shape[1])
 
@@ -211,9 +220,10 @@ def require_features(encoder: Encoder, X: Matrix) -> Matrix:
 
 def find_bits(encoder: Encoder, n_columns: int) -> bytes:
     """Return a digest of what a map makes of rows that are known to everybody."""
-    probes = np.arange(PROBES * n_columns).reshape(PROBES, n_columns)
+    numbers = np.arange(PROBES * n_columns).reshape(PROBES, n_columns)
+    probes = getattr(encoder, "probes", ((7.0 * numbers) % 29.0 - 14.0) / 8.0)
     digest = sha256()
-    for row in ((7.0 * probes) % 29.0 - 14.0) / 8.0:
+    for row in probes:
         try:
             with np.errstate(all="ignore"):
                 made = np.asarray(encoder.encode(row[None, :].copy()), np.float64)

@@ -8,13 +8,14 @@ by itself and among others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import (
@@ -22,7 +23,9 @@ from sklearn.feature_extraction.text import (
     HashingVectorizer,
     TfidfVectorizer,
 )
-from sklearn.pipeline import Pipeline
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from ..core.arrays import Design
 from ..core.values import stored
@@ -30,6 +33,9 @@ from ..exceptions import InvalidInput, Unsupported
 from .inputs import InputMap, is_missing
 
 MOST_COLUMNS = 2**31 - 1  # scikit-learn's own limit
+# Beside other columns rows are dense. Where nobody says how wide, all texts of a table
+# share so many columns, and each has at least so many.
+MOST_BESIDE, SHARED, FEWEST = 2**12, 2**8, 2**6
 # What everybody knows: a hash of what is made of it tells one hashing from another.
 KNOWN_TEXTS = (
     "The quick brown fox jumps over the lazy dog, and the dog sleeps on.",
@@ -149,6 +155,44 @@ class HashedTexts(_Hashed):
 
 @stored
 @dataclass(frozen=True, eq=False)
+class HashedColumn(HashedTexts):
+    """The same of one column of a table, beside others: a map that makes columns.
+
+    Its rows are dense. A missing text is empty: a row of zeros.
+    """
+
+    by_block = takes_values = True
+    title = "HashingVectorizer"
+
+    @property
+    def probes(self) -> NDArray[Any]:
+        """Rows that everybody knows."""
+        return np.array(KNOWN_TEXTS, dtype=object)[:, None]
+
+    def names(self, columns: Sequence[str]) -> list[str]:
+        """Return the names of the columns that it makes."""
+        (column,) = columns
+        return [f"{column} words {index}" for index in range(self.n_features)]
+
+    def encode(self, X: NDArray[Any]) -> NDArray[np.float64]:
+        """Return a dense row for each text of the one column."""
+        texts = ["" if is_missing(text) else text for text in X[:, 0].tolist()]
+        rows: Any = self.make_rows(texts, owners=None, shown=False)
+        dense: NDArray[np.float64] = rows.toarray()
+        return dense
+
+    def make_plain(self, columns: Any) -> Any:
+        """Return scikit-learn's transformers, for a column whose gaps are NaN."""
+        del columns
+        return make_pipeline(
+            SimpleImputer(strategy="constant", fill_value=""),
+            FunctionTransformer(np.ravel),
+            self.to_sklearn(),
+        )
+
+
+@stored
+@dataclass(frozen=True, eq=False)
 class HashedFeatures(_Hashed):
     """``FeatureHasher`` of scikit-learn, as files and certificates hold it."""
 
@@ -183,6 +227,33 @@ class HashedFeatures(_Hashed):
             input_type=self.input_type,
             alternate_sign=self.alternate_sign,
         )
+
+
+def choose_width(n_texts: int) -> int:
+    """Return into how many columns each of so many columns of texts is hashed."""
+    width = SHARED
+    while width > FEWEST and width * n_texts > SHARED:
+        width //= 2
+    return width
+
+
+def read_text_column(step: Any, n_columns: int) -> HashedColumn | None:
+    """Return what hashes one column beside others; None for any other step."""
+    if type(step) is not HashingVectorizer:
+        return None
+    if n_columns != 1:
+        raise InvalidInput(
+            f"HashingVectorizer of {n_columns} columns; list it once for each column "
+            "of texts"
+        )
+    if step.n_features > MOST_BESIDE:
+        raise InvalidInput(
+            f"HashingVectorizer(n_features={step.n_features}) beside other columns, "
+            f"where rows are dense; give n_features=2**8, at most {MOST_BESIDE}"
+        )
+    own = _read_texts(step)
+    given = {one.name: getattr(own, one.name) for one in fields(own)}
+    return HashedColumn(**given).noted()
 
 
 def _name(value: Any) -> str:

@@ -68,8 +68,10 @@ from .encoder import (
     count_features,
     find_bits,
     name_features,
+    takes_values,
     title_of,
 )
+from .hashed import read_text_column
 from .sklearn_maps import SKIPPED, read_map
 
 Described = FillGaps | Scale | OneHot | Ordinal | Bins | DatePart
@@ -139,7 +141,8 @@ def describe(preprocessing: Any, X: Any, *, rows_kept: bool = True) -> Preproces
     names = _column_names(X)
     if isinstance(preprocessing, str) and preprocessing == "auto":
         require_dense(X)
-        return guess_preprocessing(X, names, rows_kept=rows_kept)
+        described = guess_preprocessing(X, names, maps.add, rows_kept=rows_kept)
+        return replace(described, made=tuple(maps.made))
     groups = [
         group
         for group in _describe_groups(preprocessing, X, columns=tuple(names), maps=maps)
@@ -161,11 +164,13 @@ class _Maps:
 
     def add(self, encoder: Encoder, columns: tuple[Source, ...], X: Any) -> Group:
         """Return what a map makes of these columns, one that learns refused."""
-        some = take_rows(X, np.arange(min(CHECKED, X.shape[0])))
-        table = extend_table(some, self.made)
-        given = [to_numbers(take_column(table, one), one) for one in columns]
-        rows = np.column_stack(given)
-        rows = rows[~np.isnan(rows).any(axis=1)]
+        rows = np.empty((0, len(columns)))
+        if not takes_values(encoder):
+            some = take_rows(X, np.arange(min(CHECKED, X.shape[0])))
+            table = extend_table(some, self.made)
+            given = [to_numbers(take_column(table, one), one) for one in columns]
+            rows = np.column_stack(given)
+            rows = rows[~np.isnan(rows).any(axis=1)]
         if len(rows) > 1:
             check_encoder(encoder, rows)
         known = {str(name) for name in _column_names(X)}
@@ -217,7 +222,7 @@ def _describe_groups(
         return _describe_pipeline(step, X, columns=columns, maps=maps)
     if type(step) is ColumnTransformer:
         return _describe_column_transformer(step, X, columns=columns, maps=maps)
-    encoder = read_map(step)
+    encoder = read_text_column(step, len(columns)) or read_map(step)
     if encoder is not None:
         return [maps.add(encoder, columns, X)] if columns else []
     return [_add_step(Group(columns), _describe_step(step, len(columns)), given=step)]

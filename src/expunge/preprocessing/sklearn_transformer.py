@@ -45,6 +45,7 @@ from .description import (
     Standardise,
     WeighTerms,
 )
+from .encoder import takes_values
 from .features import Features, FittedPreprocessing
 from .sklearn_maps import make_plain
 
@@ -84,7 +85,14 @@ def _make_columns(
     """Return steps that add the columns that maps make, and all columns after them."""
     steps: list[tuple[str, Any]] = []
     columns = [name for name in names if name in fitted.sources]
-    rows: Any = np.full((2, len(names)), 0.5)
+    words = {
+        source
+        for one in fitted.described.made
+        if takes_values(one.encoder)
+        for source in one.columns
+    }
+    made_up = ["a word" if name in words else 0.5 for name in names]
+    rows: Any = np.array([made_up] * 2, dtype=object)
     if named:
         from pandas import DataFrame
 
@@ -96,12 +104,14 @@ def _make_columns(
         if index or not named:
             found = [[known.index(source) for source in part] for part in found]
         kept, taken = found
+        values = takes_values(one.encoder)
+        first = _unify_missing() if values else _make_numbers()
         step = ColumnTransformer(
             [
                 ("kept", "passthrough", kept),
                 (
                     "made",
-                    make_pipeline(_make_numbers(), make_plain(one.encoder, len(taken))),
+                    make_pipeline(first, make_plain(one.encoder, len(taken))),
                     taken,
                 ),
             ],
@@ -110,7 +120,8 @@ def _make_columns(
         with np.errstate(all="ignore"):
             step.fit(rows)
         columns = [*columns, *one.names]
-        rows = np.full((2, len(columns)), 0.5)
+        made_up = ["a word" if name in words else 0.5 for name in columns]
+        rows = np.array([made_up] * 2, dtype=object)
         steps.append((f"made{index}", step))
     return steps, columns
 

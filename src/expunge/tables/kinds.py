@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each column of a table is, decided from all of its rows.
 
-Numbers, dates, booleans and short lists of words become features. Left out, with the
-reason, are columns that would teach the model nothing, or would teach it who somebody
-is: empty and constant columns, free text, ids, and whatever names the person. A column
+Numbers, dates, booleans, short lists of words and free text become features. Left out,
+with the reason, are columns that would teach the model nothing, or would teach it who
+somebody is: empty and constant columns, ids, and whatever names the person. A column
 that is half numbers and half words is refused, as one of the two is a mistake.
 """
 
@@ -19,9 +19,8 @@ from ..preprocessing.columns import take_part
 from ..preprocessing.description import DATE_PARTS, Bins
 from .columns import NUMBER, Content, TableColumn
 from .files import INDEX
-from .schema import LEFT_OUT, ColumnSchema, make_column
+from .schema import LEFT_OUT, TEXT, ColumnSchema, make_column
 
-FREE_TEXT = "it looks like free text"
 # With fewer different values than this, nothing is called an id.
 LEAST_IDS = 10
 # Categories that share a column, where there are many of them.
@@ -170,7 +169,7 @@ def _infer_text(column: TableColumn, survey: Survey) -> ColumnSchema:
     if survey.n_distinct > survey.n_values / 5 and (
         words >= WORDS_OF_TEXT or length > LENGTH_OF_TEXT
     ):
-        return _leave_out(column, FREE_TEXT)
+        return make_column(column.name, TEXT)
     if survey.names_people:
         return _leave_out(column, "it tells whose row it is")
     if survey.is_distinct:

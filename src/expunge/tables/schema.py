@@ -22,6 +22,7 @@ from .columns import MISSING_CATEGORY
 from .files import format_names, shorten
 
 FORMAT = "expunge schema 1"
+MOST_BESIDE = 2**12  # columns of a text beside others, whose rows are dense
 TEXT, LEFT_OUT = "text", "left out"
 IMPUTE = ("mean", "median", "most_frequent")
 SCALE = ("standard", "robust", "minmax", "maxabs", "none")
@@ -149,7 +150,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "date": {"impute": "mean", "scale": "standard"},
         "boolean": {"impute": "most_frequent", "scale": "none"},
         "category": {"encode": "one-hot"},
-        TEXT: {"width": 2**16},
+        TEXT: {"width": 2**16},  # alone; beside others 2**8
         LEFT_OUT: {},
     }
 )
@@ -242,12 +243,16 @@ def build_transformer(schema: Schema) -> Any:
 
     Columns that are treated alike share a transformer: numbers are filled in and
     scaled, categories encoded. Unknown categories become zeros, or the rare category.
-    Bins of numbers and parts of dates come after, by descriptions of our own.
+    Bins of numbers and parts of dates come after, by descriptions of our own, and texts
+    last.
     """
     from sklearn.compose import ColumnTransformer
+    from sklearn.feature_extraction.text import HashingVectorizer
 
     groups: dict[str, list[ColumnSchema]] = {}
     for feature in schema.used:
+        if feature.kind == TEXT:
+            continue
         settings = {**asdict(feature), "name": None}
         # What is declared differs from column to column; the treatment does not.
         declared = settings.pop("categories") is not None
@@ -269,6 +274,10 @@ def build_transformer(schema: Schema) -> Any:
         named = [one.name for one in schema.used if part in (one.parts or ())]
         if named:
             parts.append((f"{part}-{len(parts) + 1}", DatePart(part), named))
+    for one in schema.used:
+        if one.kind == TEXT and one.width is not None:
+            hashing = HashingVectorizer(n_features=one.width)
+            parts.append((f"text-{len(parts) + 1}", hashing, one.name))  # type: ignore[arg-type]
     return ColumnTransformer(parts, verbose_feature_names_out=False)
 
 
@@ -371,11 +380,13 @@ def parse_schema(data: Any) -> Schema:
         if names.count(name) > 1 or name == about["name"]:
             raise InvalidInput(f"column {name!r} is described twice; keep one of them")
     schema = Schema(about["name"], about["task"], columns, classes=classes)
-    if len(schema.used) > 1 and any(one.kind == TEXT for one in schema.used):
-        raise InvalidInput(
-            'a column of kind "text" is read by itself; give the other columns the '
-            'kind "left out"'
-        )
+    for one in schema.used:
+        if one.kind == TEXT and len(schema.used) > 1 and (one.width or 0) > MOST_BESIDE:
+            raise InvalidInput(
+                f'column {one.name!r}: "width" is {one.width}, and beside other '
+                f"columns at most {MOST_BESIDE}; give 256, or give the other columns "
+                'the kind "left out"'
+            )
     return schema
 
 

@@ -244,9 +244,9 @@ def describe_preprocessing(table: TrainingTable) -> "Preprocessing | HashedTexts
     from ..preprocessing.hashed import HashedTexts
     from ..preprocessing.sklearn_steps import describe
 
-    for one in table.schema.used:
-        if one.kind == TEXT and one.width is not None:  # the only one
-            return HashedTexts(n_features=one.width)
+    first, *others = table.schema.used
+    if first.kind == TEXT and first.width is not None and not others:
+        return HashedTexts(n_features=first.width)
     described = describe(build_transformer(table.schema), table.X)
     ranges = {one.name: one.range for one in table.schema.used}
     groups = [part for group in described.groups for part in _declare(group, ranges)]
@@ -446,7 +446,8 @@ def _infer_schema(
             found.append(infer_column(columns[name], people, bins=roles.bins))
         elif name not in roles.named:
             found.append(make_column(name, LEFT_OUT, why="columns without a name"))
-    schema = Schema(roles.target, roles.task or guess_task(y), tuple(found))
+    task = roles.task or guess_task(y)
+    schema = Schema(roles.target, task, tuple(_share_width(found)))
     if not schema.used:
         reasons = ", ".join(f"{one.name!r} ({one.why})" for one in found[:3])
         raise InvalidInput(
@@ -454,6 +455,18 @@ def _infer_schema(
             "give other columns, or say in a schema what they are"
         )
     return schema
+
+
+def _share_width(found: list[ColumnSchema]) -> list[ColumnSchema]:
+    """Return columns with texts that stand beside others hashed into fewer."""
+    used = [one for one in found if one.is_used]
+    n_texts = sum(one.kind == TEXT for one in used)
+    if len(used) < 2 or not n_texts:
+        return found
+    from ..preprocessing.hashed import choose_width
+
+    width = choose_width(n_texts)
+    return [replace(one, width=width) if one.kind == TEXT else one for one in found]
 
 
 def _require_targets(targets: TableColumn, keep: NDArray[np.bool]) -> None:
