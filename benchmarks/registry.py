@@ -26,6 +26,7 @@ import psycopg
 
 from expunge import Budget, LogisticRegression, Rows
 from expunge.core.rows import in_memory
+from expunge.private_model.model import require_optimised
 from expunge.registry import Registry, Request
 from expunge.registry.loaded_model import LoadedModel, dump_checkpoint
 from tests.postgres import Missing, Server, lent_database
@@ -70,7 +71,7 @@ class Floor:
         rows = in_memory(kept)
         # From the end: requests come from the beginning.
         people = iter(range(len(rows) - 1, 0, -1))
-        bare, whole = [loaded.private], [self.own().private]
+        bare, whole = [require_optimised(loaded.private)], [self.own().private]
 
         def one() -> Rows:
             return rows.take(np.array([next(people)]))

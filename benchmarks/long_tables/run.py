@@ -27,7 +27,7 @@ from expunge.core.objective import Objective
 from expunge.core.penalties import L2
 from expunge.core.sums import loss_gradient, loss_hessian
 from expunge.linear_model import LogisticRegression
-from expunge.linear_model.base import snapshot_of
+from expunge.linear_model.base import private_model
 from expunge.long import open_parquet
 from expunge.promise.budget import Budget
 from expunge.removal.state import summarise
@@ -187,8 +187,7 @@ def _growth(figures: list[LongFigures]) -> float:
 
 def _time_anchor(model: LogisticRegression) -> float:
     """Return the seconds that new sums over all rows take a fitted model."""
-    private = snapshot_of(model).private
-    assert private is not None
+    private = private_model(model)
     rows = private.remaining_rows()
     assert rows is not None
     return _time(lambda: private.reanchor(rows))

@@ -12,7 +12,7 @@ from sqlalchemy import event, func, select, text
 
 from expunge.exceptions import ExpungeError, StoreFailed
 from expunge.ledger import TagKey, subject_tags
-from expunge.private_model.model import PrivateModel
+from expunge.private_model.model import PrivateModel, require_optimised
 from expunge.registry import Registry
 from expunge.registry.context import Paths
 from expunge.registry.keys import read_tag_keys
@@ -62,7 +62,7 @@ def address_of_database(at: Place) -> str | None:
 def private_model_of(registry: Registry, name: str) -> PrivateModel:
     """Return the private state of a model."""
     with registry._context.hold_lock(30.0):
-        return registry._context.load_model(name).private
+        return require_optimised(registry._context.load_model(name).private)
 
 
 def private_models_in(folder: Path) -> dict[str, PrivateModel]:
@@ -70,7 +70,9 @@ def private_models_in(folder: Path) -> dict[str, PrivateModel]:
     with inside(folder) as found:
         with found.store.read() as connection:
             names = releases_table.model_names(connection)
-        return {name: found.load_model(name).private for name in names}
+        return {
+            name: require_optimised(found.load_model(name).private) for name in names
+        }
 
 
 # The journal.

@@ -1,35 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the estimators share: fit, forget, add, release, and copies without secrets.
+"""What the estimators share that minimise an objective: fit, add and release.
 
 A fit goes one way: parameters are read, rows checked and coded (``prepare_fit``), the
 private model fitted to them and released (``fit_prepared``), and one assignment makes
 that the model. A request reads its rows like those of the fit, finds them, changes the
 private model, releases it, and ends in ``set_snapshot``.
 
-The model of a fitted estimator is one ``Snapshot``, replaced at once: an interrupt, an
-error or another thread finds the old model or the new one, never half of each.
-``coef_`` and ``intercept_`` always belong to the last release. Pickles and deep copies
-hold the release alone. Other packages never reach into an estimator: they ask for its
-snapshot here.
+The model of a fitted estimator is one ``Snapshot``, replaced at once (``forgetting``).
+``coef_`` and ``intercept_`` always belong to the last release.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial, wraps
 from inspect import Parameter as Argument
-from inspect import isabstract, signature
+from inspect import signature
 from math import sqrt
-from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
+from sklearn.utils.validation import _check_feature_names_in
 
 from ..core.arrays import Matrix, Vector, may_share_memory, norm, write_lock
 from ..core.losses import Loss
@@ -41,13 +36,10 @@ from ..display.progress import ProgressBar
 from ..engines import read_engine, require_jobs
 from ..exceptions import (
     CannotFit,
-    CapacityExceeded,
     InvalidInput,
-    NoPrivateState,
     NotConverged,
     Unsupported,
 )
-from ..files import save
 from ..long.table import LongTable
 from ..preprocessing.hashed import read_input_map
 from ..preprocessing.inputs import InputRows, check_inputs
@@ -55,28 +47,22 @@ from ..preprocessing.mapped import Mapped, split_encoder
 from ..private_model.answers import Adoption
 from ..private_model.composition import UNCHANGED, Encoding, raw_rows
 from ..private_model.labels import Labels
-from ..private_model.model import PrivateModel
+from ..private_model.model import PrivateModel, require_optimised
 from ..private_model.row_digests import RowDigests
 from ..private_model.snapshot import (
     PublicModel,
     Snapshot,
     carry_over,
     digest_data,
-    forget_people,
-    forget_positions,
-    forget_rows,
     has_people,
     replace_places,
 )
-from ..private_model.subjects import is_row_name, list_of_ids, owners_of, positions_of
+from ..private_model.subjects import is_row_name, owners_of
 from ..private_model.target_units import TargetUnits
 from ..private_model.training_rows import NO_ROWS, KeptRows
 from ..promise.budget import Budget
-from ..promise.card import ShowsPromise
-from ..promise.certificate import Certificate
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
-from ..promise.verification import Record
 from ..removal import Mechanism, Newton
 from ..removal.matrix_free import (
     AUTO,
@@ -84,11 +70,15 @@ from ..removal.matrix_free import (
     require_certifiable,
     require_matrices,
 )
+from .forgetting import Forgetting, finish_request, people_model
+from .forgetting import public_model as public_model
+from .forgetting import require_known as require_known
+from .forgetting import set_snapshot as set_snapshot
+from .forgetting import snapshot_of as snapshot_of
 from .long_tables import prepare_table
 from .parameters import (
     MECHANISMS,
     choose_object,
-    describe_parameters,
     factors_of,
     name_unknown,
     penalty_of,
@@ -123,25 +113,16 @@ def _takes_rows(estimator: "Forgetful") -> bool:
     return True
 
 
-class Forgetful(ShowsPromise, BaseEstimator, ABC):
+class Forgetful(Forgetting):
     """An estimator that can forget the people it was fitted on.
 
     ``parameters.PARAMETERS`` describes what it takes, and completes the docstrings of
     the package's own estimators.
     """
 
-    _snapshot: Snapshot
     _n_targets: int | None = None  # of a regression; None if y is a vector
     _public_rows: Any = None  # see ``declare_public``
-    by_name: ClassVar[dict[str, type["Forgetful"]]] = {}
     map_parameter: ClassVar[str] = "preprocessing"  # which parameter a map of inputs is
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Name the package's own estimators, for loading files, and describe them."""
-        super().__init_subclass__(**options)
-        if cls.__module__.startswith("expunge."):
-            cls.by_name[cls.__name__] = cls
-            cls.__doc__ = describe_parameters(cls)
 
     @name_unknown
     def __init__(
@@ -229,67 +210,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
                 fresh, prepare(fresh), before=public_model(self), prepare=prepare
             )
             self.__dict__ = vars(fresh) | {"_lock": write_lock(self)}
-        return self
-
-    def forget(
-        self,
-        subjects: Iterable[object] | None = None,
-        *,
-        rows: ArrayLike | None = None,
-        X: Any = None,
-        y: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Remove people, or rows, and make a new release. All or nothing.
-
-        Parameters
-        ----------
-        subjects
-            Whom to forget, if the model keeps its data.
-        rows
-            Positions of rows in the data of the fit, if the model keeps its data and
-            was fitted without subjects.
-        X, y, sample_weight
-            The rows to forget, exactly as they were fitted.
-        """
-        # One step, no matter who leaves: more would tell how the answer was reached.
-        bar = ProgressBar("forgetting", 1, shown=bool(self.verbose))
-        with write_lock(self):
-            private = finish_request(self)
-            if sum(given is not None for given in (subjects, rows, X)) != 1:
-                raise InvalidInput(
-                    "say what to forget in one way: subjects=..., rows=..., or X=... "
-                    "with y=..."
-                )
-            before, made_by = self._snapshot, private.encoding.input_map
-            if subjects is not None and made_by is not None:
-                subjects = list_of_ids(subjects)
-                made_by.forget(subjects)  # made again, should the request be refused
-            elif made_by is not None and made_by.keeps_people:
-                raise InvalidInput(
-                    "this model's cache keeps embeddings by person, and rows do not "
-                    "say whose they are; forget people by their ids: "
-                    "forget(subjects=...)"
-                )
-            with bar:
-                if subjects is not None:
-                    after = forget_people(private, list_of_ids(subjects))
-                elif rows is not None:
-                    after = forget_positions(private, positions_of(rows))
-                else:
-                    removed = read_request(
-                        self, before, X, y, sample_weight=sample_weight
-                    )
-                    after = forget_rows(private, removed)
-                if after is not private:
-                    try:
-                        released = before.release(after)
-                    except CapacityExceeded:
-                        # The rows are removed all the same; the old release stays.
-                        set_snapshot(self, before.keep(after))
-                        raise
-                    set_snapshot(self, released)
-                bar.count()
         return self
 
     def add(
@@ -424,25 +344,14 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         return DataFrame(values, index=names, columns=columns)
 
     @property
-    def certificate_(self) -> Certificate:
-        """The public certificate of the last release."""
-        return self._public.release.certificate
-
-    @property
-    def record_(self) -> Record:
-        """The private record behind the last release."""
-        private_model(self)  # copies have no record
-        record = self._snapshot.record
-        assert record is not None
-        return record
-
-    @property
     def adoption_(self) -> Adoption:
         """How far adoption from scikit-learn moved the model. Private."""
         private = snapshot_of(self).private
-        if private is None or private.adoption is None:
+        if private is None or require_optimised(private).adoption is None:
             raise AttributeError("the model was not adopted, or this is a copy")
-        return private.adoption
+        adopted = require_optimised(private).adoption
+        assert adopted is not None
+        return adopted
 
     @property
     def n_iter_(self) -> int:
@@ -468,16 +377,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         """Intercept of the last release; zero if there is none."""
         return self._public.coefficients[1]
 
-    def declare_tuned(self, search: object) -> Self:
-        """State that a search on the data chose these parameters.
-
-        Removal does not undo that choice, and the certificate says so from now on.
-        """
-        with write_lock(self):
-            finish_request(self)
-            self._snapshot = self._snapshot.declare(search)
-        return self
-
     def declare_public(self, X: Any) -> Self:
         """State that rows are public, and let the card say what noise does to them.
 
@@ -493,25 +392,16 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
         self._public_rows = X
         return self
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write release and private state into a folder; ``expunge.load`` reads it."""
-        require_known(self)
-        with write_lock(self):
-            if snapshot_of(self).private is not None:
-                finish_request(self)
-                # This model goes on as the one in the file does, to the last bit.
-                self._snapshot = self._snapshot.compact()
-            save(self._snapshot, path)
-
     def _public_facts(self) -> Cells:
         sigma = self.certificate_.sigma
         if self._public_rows is None or sigma is None:
             return ()
         return (("public rows", self._describe_noise(self._public_rows, sigma)),)
 
-    @abstractmethod
-    def to_sklearn(self) -> Any:
-        """Return a plain scikit-learn estimator with the release in it."""
+    def _read_removed(
+        self, before: Snapshot, X: Any, y: Any, *, sample_weight: ArrayLike | None
+    ) -> Rows:
+        return read_request(self, before, X, y, sample_weight=sample_weight)
 
     @abstractmethod
     def _describe_noise(self, X: Any, sigma: float) -> str:
@@ -616,28 +506,6 @@ class Forgetful(ShowsPromise, BaseEstimator, ABC):
             digests=digests,
         )
 
-    @property
-    def _public(self) -> PublicModel:
-        return snapshot_of(self).public
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle may hold: parameters and the release."""
-        state: dict[str, Any] = super().__getstate__()
-        state = {name: value for name, value in state.items() if name != "_lock"}
-        if "_snapshot" in state:
-            state["_snapshot"] = state["_snapshot"].without_secrets()
-        return state
-
-    def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy, of which nothing is declared.
-
-        Searches fit clones, with parameters that they chose.
-        """
-        fresh: Self = super().__sklearn_clone__()  # type: ignore[misc, unused-ignore]
-        if getattr(fresh, "selection", None) is not None:
-            fresh.selection = None
-        return fresh
-
     def __sklearn_tags__(self) -> Tags:
         """Return scikit-learn's tags: sparse input is allowed."""
         tags = super().__sklearn_tags__()
@@ -668,59 +536,9 @@ def init_with(**own: Any) -> Callable[..., None]:
     return name_unknown(init)
 
 
-def require_known(estimator: object) -> None:
-    """Raise Unsupported for an estimator that could not be loaded again."""
-    known = {n: kind for n, kind in Forgetful.by_name.items() if not isabstract(kind)}
-    if known.get(type(estimator).__name__) is not type(estimator):
-        raise Unsupported(
-            f"{type(estimator)} cannot be saved, shipped or kept in a registry; "
-            f"{', '.join(sorted(known))} of expunge.linear_model can"
-        )
-
-
-def snapshot_of(estimator: Any) -> Snapshot:
-    """Return a fitted estimator's snapshot, or raise NotFittedError."""
-    if "_snapshot" not in vars(estimator):
-        check_is_fitted(estimator, "_snapshot")
-    snapshot: Snapshot = estimator._snapshot
-    return snapshot
-
-
-def public_model(estimator: Any) -> PublicModel | None:
-    """Return the public part of an estimator's model; None if it is not fitted."""
-    snapshot: Snapshot | None = getattr(estimator, "_snapshot", None)
-    return None if snapshot is None else snapshot.public
-
-
 def private_model(estimator: Any) -> PrivateModel:
     """Return a fitted estimator's private model, or raise NoPrivateState."""
-    private = snapshot_of(estimator).private
-    if private is None:
-        raise NoPrivateState(
-            "this is a pickle or copy, which has only the release; use the fitted "
-            "model itself, or save it with save() and load it with expunge.load"
-        )
-    return private
-
-
-def set_snapshot(estimator: Any, snapshot: Snapshot) -> None:
-    """Let this snapshot be the estimator's model, and finish its request.
-
-    The request counts from the first assignment on. An interrupt after it leaves rows
-    or digests to change, which the next request does before anything else.
-    """
-    estimator._snapshot = snapshot
-    estimator._snapshot = snapshot.finish()
-
-
-def finish_request(estimator: Any) -> PrivateModel:
-    """Finish a request that was interrupted after it counted; return the private model.
-
-    The caller holds the estimator's lock.
-    """
-    if private_model(estimator).pending is not None:
-        set_snapshot(estimator, snapshot_of(estimator))
-    return private_model(estimator)
+    return require_optimised(people_model(estimator))
 
 
 def read_inputs(estimator: Any, X: Any, y: Any, subjects: Any) -> Any:

@@ -34,17 +34,11 @@ from ..long.table import LongTable
 from ..preprocessing.columns import as_frame
 from ..preprocessing.hashed import read_input_map
 from ..preprocessing.mapped import PublicMap
+from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..promise.scope import Scope
-from .base import (
-    Forgetful,
-    fit_prepared,
-    prepare_fit,
-    public_model,
-    read_inputs,
-    require_known,
-    snapshot_of,
-)
+from .base import fit_prepared, prepare_fit, read_inputs
+from .forgetting import Forgetting, public_model, require_known, snapshot_of
 from .rows import read_addition
 
 
@@ -68,7 +62,7 @@ def load(path: str | PathLike[str], *, encoder: Any = None) -> Any:
 
 
 def ship(
-    model: Forgetful, path: str | PathLike[str], *, dtype: str = "float64"
+    model: Forgetting, path: str | PathLike[str], *, dtype: str = "float64"
 ) -> None:
     """Write the release of a fitted model into one file, in the format of its suffix.
 
@@ -113,13 +107,13 @@ def make_estimator(public: PublicModel) -> Any:
 def estimator_of(snapshot: Snapshot) -> Any:
     """Return an estimator that is the model of a snapshot."""
     public, private = snapshot.public, snapshot.private
-    model: Any = Forgetful.by_name[public.estimator](**public.parameters)
+    model: Any = Forgetting.by_name[public.estimator](**public.parameters)
     model.n_features_in_ = public.n_features
     if public.feature_names is not None:
         model.feature_names_in_ = public.feature_names
     if public.classes is None:
         model._n_targets = public.n_targets
-    if private is not None:
+    if isinstance(private, PrivateModel):
         model.random_state = private.seed
     model._snapshot = snapshot
     return model
@@ -256,7 +250,7 @@ def _make(snapshot: Snapshot, encoder: Any = None) -> Any:
         preprocessing=replace(fitted, made_by=made_by),
         parameters={**public.parameters, **named},
     )
-    if private is not None:
+    if isinstance(private, PrivateModel):
         encoding = private.encoding.with_input_map(made_by)
         private = replace(private, encoding=encoding)
     return estimator_of(replace(snapshot, public=public, private=private))

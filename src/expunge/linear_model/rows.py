@@ -56,6 +56,7 @@ from ..preprocessing.sklearn_steps import describe
 from ..preprocessing.statistics import needs_order
 from ..private_model.composition import UNCHANGED, Encoding
 from ..private_model.labels import Labels
+from ..private_model.model import require_optimised
 from ..private_model.snapshot import Snapshot
 from ..private_model.training_rows import KeptRows, MirroredRows, TrainingRows
 from ..promise.budget import Budget
@@ -424,8 +425,7 @@ def read_request(
         raise InvalidInput("X without y; pass the labels of the rows too")
     if not _num_samples(X):
         return Rows(np.empty((0, 0)), np.empty(0), np.empty(0))
-    private, public = snapshot.private, snapshot.public
-    assert private is not None
+    private, public = require_optimised(snapshot.private), snapshot.public
     labels, objective, encoding = private.labels, private.objective, private.encoding
     names = public.feature_names
     learned: Any = encoding.learned
@@ -501,8 +501,7 @@ def make_room(estimator: Any, snapshot: Snapshot, X: Any, y: Any) -> Snapshot:
     Where classes or categories are declared, or where the model does not keep its rows,
     it has none: such rows are refused when they are read.
     """
-    private, public = snapshot.private, snapshot.public
-    assert private is not None
+    private, public = require_optimised(snapshot.private), snapshot.public
     if not isinstance(private.training_rows, TrainingRows) or y is None:
         return snapshot
     labels, encoding = private.labels, private.encoding
@@ -536,8 +535,7 @@ def read_addition(
     sample_weight: ArrayLike | None,
 ) -> Rows:
     """Return rows to add as the model keeps them, checked like those of the fit."""
-    private, public = snapshot.private, snapshot.public
-    assert private is not None
+    private, public = require_optimised(snapshot.private), snapshot.public
     private.chooser.require_addable()
     if y is not None and not _num_samples(X):
         raise InvalidInput("X has no rows; there is nothing to add")

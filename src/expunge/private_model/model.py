@@ -14,38 +14,34 @@ added in one place only:
 
 Without the remaining rows an answer that does not fit stays as it is, and ``release``
 refuses it: people can see that, and it promises nothing.
-
-Training rows and digests are too large to copy for each request: ``pending`` takes out
-of them what a request removed and puts in what it added, once the new model counts
-(``finish``).
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from time import perf_counter
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self
 
 from ..core.arrays import Index, Vector
 from ..core.linalg import threads_for
 from ..core.objective import Objective
 from ..core.rows import AnyRows, Rows, RowSource
-from ..core.values import NOT_STORED, Private, replace_fields, stored
+from ..core.values import NOT_STORED, replace_fields, stored
 from ..exceptions import (
     CannotRemove,
     CapacityExceeded,
     InvalidInput,
-    ScheduleExhausted,
 )
 from ..promise.accountant import Accountant, Fitted, TunedOnData, Untuned, release_event
 from ..promise.budget import Budget
-from ..promise.certificate import certify
+from ..promise.certificate import Certificate, certify
 from ..promise.noise import (
     SECRET_BYTES,
     Noise,
     SecureNoise,
+    Source,
     make_noise,
     noise_for,
     random_bytes,
@@ -69,26 +65,21 @@ from .answers import (
     retrain_answer,
 )
 from .composition import FIXED, UNCHANGED, Chooser, Encoding
-from .labels import Labels, has_other_classes, recode_change
-from .row_digests import RowDigests
+from .labels import has_other_classes, recode_change
+from .people_model import PeopleModel, count_request, resize_account
 from .target_units import TargetUnits, has_free_units
 from .training_rows import (
     NO_ROWS,
-    KeptRows,
     Remaining,
     RowChange,
     TrainingRows,
     require_in_memory,
 )
 
-# Takes the positions of rows to remove, and returns all the others.
-Fetch: TypeAlias = Callable[[Index], RowSource]
-AnyModel = TypeVar("AnyModel", bound="PrivateModel")
-
 
 @stored
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
-class PrivateModel(Private):
+class PrivateModel(PeopleModel):
     """A fitted model with its rows, its noise and its account. Private.
 
     Attributes
@@ -97,51 +88,19 @@ class PrivateModel(Private):
         The head: what was fixed at the fit, and what was computed last.
     encoding, chooser
         What the head sees of the rows that are kept, and what chooses its objective.
-    seconds
-        How long the last request took.
-    n_samples, n_removed
-        Rows at the first fit and added since, and rows removed since.
-    accountant, certified
-        The account of events so far, and as it was at the last release.
-    scope
-        What certificates state about the model besides budget and objective.
-    labels
-        The classes of a classifier.
     seed, noise
         A seed for tests, and the source of noise; None without a budget.
     adoption
         Of a model adopted from scikit-learn, how far that moved it.
-    training_rows, digests, fetch
-        The rows with their owners, if they are kept here; digests of them if they are
-        not; how to get the remaining rows if they are kept elsewhere.
-    pending
-        What is still to be done to rows or digests; it may be done twice.
-    released
-        The release of exactly this state, once there is one.
-    process
-        The process that counts releases; another process may make more.
     """
 
     terms: FitTerms
     answer: Answer
-    seconds: float
-    n_samples: int
-    n_removed: int
-    accountant: Accountant
-    certified: Accountant
-    scope: Scope
     encoding: Encoding = UNCHANGED
     chooser: Chooser = FIXED
-    labels: Labels | None = None
     seed: int | None = None
     adoption: Adoption | None = None
     noise: Noise | None = field(default=None, metadata=NOT_STORED)
-    training_rows: KeptRows | None = field(default=None, metadata=NOT_STORED)
-    digests: RowDigests | None = field(default=None, metadata=NOT_STORED)
-    fetch: Fetch | None = field(default=None, metadata=NOT_STORED)
-    pending: Callable[[], None] | None = field(default=None, metadata=NOT_STORED)
-    released: tuple[Release, Record] | None = field(default=None, metadata=NOT_STORED)
-    process: int = field(default_factory=os.getpid, metadata=NOT_STORED)
 
     @classmethod
     def fit(
@@ -236,33 +195,25 @@ class PrivateModel(Private):
         """Whether the model looks at its rows at every request."""
         return self.chooser.needs_rows
 
-    def forget(
-        self,
-        removed: Rows,
-        *,
-        gone: Index | None = None,
-        remaining: Remaining | None = None,
-        n_subjects: int = 1,
-        overwrite: bool = False,
-    ) -> Self:
-        """Return the model without these rows, as kept; see ``change``.
+    @property
+    def input_map(self) -> Any:
+        """What makes rows of inputs that are no numbers; None if rows are numbers."""
+        return self.encoding.input_map
 
-        ``gone`` is where they are among those that the model keeps or can fetch.
-        """
-        change = RowChange(removed=removed, gone=gone, n_subjects_removed=n_subjects)
-        return self.change(change, remaining=remaining, overwrite=overwrite)
+    def interchangeable(self, positions: Sequence[int]) -> bool:
+        """Whether it does not matter which of these equal rows goes."""
+        return self.chooser.interchangeable(positions)
 
-    def add(
-        self,
-        added: Rows,
-        *,
-        remaining: Remaining | None = None,
-        n_subjects: int = 1,
-        overwrite: bool = False,
-    ) -> Self:
-        """Return the model with these rows too, as kept; see ``change``."""
-        change = RowChange(added=added, n_subjects_added=n_subjects)
-        return self.change(change, remaining=remaining, overwrite=overwrite)
+    def fits_release(self, n_parameters: int, n_outputs: int) -> bool:
+        """Whether a release of so many parameters may be one of this model."""
+        theta, kept = self.answer.draft.theta, self.training_rows
+        # A removal without a release may have left fewer features, or fewer classes.
+        if self.released is None:
+            return True
+        fits = theta.size == n_parameters
+        if isinstance(kept, TrainingRows) and not self.encoding.raw:
+            fits = fits and kept.rows.X.shape[1] * n_outputs == theta.size
+        return fits
 
     def change(
         self,
@@ -271,19 +222,7 @@ class PrivateModel(Private):
         remaining: Remaining | None = None,
         overwrite: bool = False,
     ) -> Self:
-        """Return the model after a request; see ``pending`` for rows and digests.
-
-        Parameters
-        ----------
-        change
-            The rows that leave and those that come, as they are kept.
-        remaining
-            All rows after the request, or a function that returns them, if the caller
-            keeps them. With them the answer always fits.
-        overwrite
-            Overwrite the old state instead of copying it; the old model is lost, even
-            if this raises.
-        """
+        """Return the model after a request; see ``PeopleModel``."""
         if not (change.n_removed or change.n_added):
             return self
         if change.n_added:
@@ -479,13 +418,8 @@ class PrivateModel(Private):
             choice=self.chooser.scores,
             selection=self.accountant.selection,
         )
-        certificate = certify(
-            account,
-            self.objective,
-            scope=scope,
-            noise_source=source,
-            commitment=record.commitment(),
-        )
+        after = replace_fields(self, accountant=account, certified=account, scope=scope)
+        certificate = after.certify(noise_source=source, commitment=record.commitment())
         if budget is not None and noise is not None:
             units, intercept = self.terms.units, self.objective.intercept
             if units is not None:
@@ -494,10 +428,17 @@ class PrivateModel(Private):
             if units is not None:
                 theta = units.restore(theta, intercept=intercept)
         made = (Release(theta.copy(), certificate), record)
-        after = replace_fields(
-            self, accountant=account, certified=account, scope=scope, released=made
+        return (replace_fields(after, released=made), *made)
+
+    def certify(self, *, noise_source: Source | None, commitment: str) -> Certificate:
+        """Return the certificate of the account as it was at the last release."""
+        return certify(
+            self.certified,
+            self.objective,
+            scope=self.scope,
+            noise_source=noise_source,
+            commitment=commitment,
         )
-        return (after, *made)
 
     def charge(self, n_releases: int) -> Self:
         """Return the model charged for releases that are not in its account.
@@ -520,34 +461,20 @@ class PrivateModel(Private):
             noise.prepare(self.accountant.n_parameters)
         return replace(self, noise=noise)
 
-    def finish(self) -> Self:
-        """Take out of rows or digests what a request removed; put in what it added.
-
-        After an interrupt you can call it again, with the same effect.
-        """
-        if self.pending is None:
-            return self
-        self.pending()
-        return replace_fields(self, pending=None)
-
     def compact(self) -> Self:
         """Return the model with its training rows gathered, without gaps."""
-        kept = self.training_rows
-        if kept is None:
-            return self
-        chooser = self.chooser
-        if isinstance(kept, TrainingRows):
-            chooser = chooser.compact(kept.alive)
-        return replace(self, training_rows=kept.compact(), chooser=chooser)
+        kept, compacted = self.training_rows, super().compact()
+        if not isinstance(kept, TrainingRows):
+            return compacted
+        return replace(compacted, chooser=self.chooser.compact(kept.alive))
 
     def kept_rows(self, gone: Index = NO_ROWS) -> RowSource | None:
         """Return the remaining rows but these, as they are kept; None if nobody does.
 
         Their labels are those of the present classes.
         """
-        kept = self.training_rows
-        fetch = self.fetch if kept is None else kept.remaining
-        return None if fetch is None else self._with_current_labels(fetch(gone))
+        rows = super().kept_rows(gone)
+        return None if rows is None else self._with_current_labels(rows)
 
     def remaining_rows(self) -> RowSource | None:
         """Return the remaining rows as the head sees them; None if nobody has them."""
@@ -608,27 +535,7 @@ class PrivateModel(Private):
         return rows
 
 
-def count_request(model: AnyModel, change: RowChange) -> AnyModel:
-    """Return the model with a request counted, before anything is changed."""
-    return replace_fields(
-        model,
-        n_samples=model.n_samples + change.n_added,
-        n_removed=model.n_removed + change.n_removed,
-        accountant=change.count_in(model.accountant),
-        released=None,
-    )
-
-
-def resize_account(model: AnyModel, n_parameters: int) -> AnyModel:
-    """Return the model with its account told of a release of another length."""
-    if model.accountant.n_parameters == n_parameters:
-        return model
-    return replace_fields(model, accountant=model.accountant.resize(n_parameters))
-
-
-def require_release(model: PrivateModel) -> None:
-    """Raise ScheduleExhausted if no release may follow a request."""
-    if model.accountant.remaining() == 0:
-        raise ScheduleExhausted(
-            "all planned releases have been made; fit again under a new budget"
-        )
+def require_optimised(model: PeopleModel | None) -> PrivateModel:
+    """Return a model that minimises an objective, which this one must be."""
+    assert isinstance(model, PrivateModel)
+    return model

@@ -31,12 +31,11 @@ from ..core.values import replace_fields, stored
 from ..exceptions import InvalidInput
 from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
-from ..promise.certificate import certify
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
 from ..promise.verification import Record, Release
 from .composition import PublicEncoding
-from .model import AnyModel, Fetch, PrivateModel, require_release
+from .people_model import AnyModel, Fetch, PeopleModel, require_release
 from .row_digests import RowDigests, digests, share_by_person, unknown_rows
 from .subjects import person, row_name
 from .training_rows import KeptRows, RowChange, TrainingRows, require_in_memory
@@ -156,7 +155,7 @@ class Snapshot:
     """What anyone may see of a model, and what only its operator may."""
 
     public: PublicModel
-    private: PrivateModel | None = None
+    private: PeopleModel | None = None
     record: Record | None = None
 
     def __repr__(self) -> str:
@@ -171,17 +170,12 @@ class Snapshot:
         private, public = self.private, self.public
         if private is None:
             return
-        theta, kept = private.answer.draft.theta, private.training_rows
-        # A removal without a release may have left fewer features, or fewer classes.
-        behind = private.released is None
+        size = public.release.theta.size
         fits = (
-            (behind or theta.size == public.release.theta.size)
+            private.fits_release(size, public.coefficients[0].shape[0])
             and (public.classes is None) == (private.labels is None)
             and private.n_samples >= private.n_removed >= 0
         )
-        if isinstance(kept, TrainingRows) and not (behind or private.encoding.raw):
-            outputs = public.coefficients[0].shape[0]
-            fits = fits and kept.rows.X.shape[1] * outputs == theta.size
         if not fits:
             raise ValueError("the private part is not of this model")
 
@@ -189,13 +183,13 @@ class Snapshot:
         """Return the snapshot without its private part."""
         return Snapshot(self.public)
 
-    def release(self, private: PrivateModel) -> "Snapshot":
+    def release(self, private: PeopleModel) -> "Snapshot":
         """Return the snapshot with a release of this private model."""
         private, public, record = private.release()
         shown = replace_fields(self.public, release=public, **private.public_parts)
         return Snapshot(shown, private, record)
 
-    def keep(self, private: PrivateModel) -> "Snapshot":
+    def keep(self, private: PeopleModel) -> "Snapshot":
         """Return the snapshot with another private model; nothing is released."""
         return replace(self, private=private)
 
@@ -214,14 +208,11 @@ class Snapshot:
             certified=self.private.certified.compose(event),
             scope=replace(scope, declared=(*scope.declared, name)),
         )
-        certificate = certify(
-            private.certified,
-            private.objective,
-            scope=private.scope,
+        certificate = private.certify(
             noise_source=before.certificate.noise_source,
             commitment=before.certificate.commitment,
         )
-        release = Release(before.theta, certificate)
+        release = replace(before, certificate=certificate)
         if private.released is not None:  # the public release is of this state
             private = replace(private, released=(release, private.released[1]))
         declared = private.scope.declared
@@ -273,7 +264,7 @@ class Snapshot:
             What was written separately, and how to fetch rows kept elsewhere.
         """
         record = unpack(content["record"], arrays)
-        private: PrivateModel = replace(
+        private: PeopleModel = replace(
             unpack(content["model"], arrays),
             training_rows=training_rows,
             digests=digests,
@@ -377,7 +368,7 @@ def replace_places(
     return replace_fields(after, pending=pending)
 
 
-def has_people(model: PrivateModel) -> bool:
+def has_people(model: PeopleModel) -> bool:
     """Whether the rows of a model have owners: it was fitted with subjects."""
     if model.training_rows is not None:
         return not model.training_rows.anonymous
@@ -492,7 +483,7 @@ def _find_places(model: AnyModel, removed: Rows) -> Index:
     for entry, n_wanted in wanted.items():
         equal = places[entry]
         same = kept.anonymous or len(set(owners[entry])) == 1
-        if n_wanted == len(equal) or (same and model.chooser.interchangeable(equal)):
+        if n_wanted == len(equal) or (same and model.interchangeable(equal)):
             gone += equal[-n_wanted:]
         else:
             gone += _require_meant(kept, equal, n_wanted=n_wanted, share=share)

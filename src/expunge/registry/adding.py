@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from ..core.rows import Rows
 from ..display.progress import be_silent
 from ..exceptions import InvalidInput
-from ..private_model.model import PrivateModel
+from ..private_model.people_model import PeopleModel
 from ..private_model.subjects import owners_of
 from .aliases import write_spellings
 from .changes import Move, make_changes, read_moves, require_release
@@ -97,7 +97,7 @@ def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) ->
 
 
 def _require_owners(
-    private: PrivateModel, rows: Rows, *, given: FitOptions
+    private: PeopleModel, rows: Rows, *, given: FitOptions
 ) -> list[str]:
     """Return whose row each is; refuse a table that differs in it from the fit's."""
     if private.scope.has_people and given.subjects is None:

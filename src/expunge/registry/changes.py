@@ -20,7 +20,7 @@ from ..core.values import Private
 from ..display.progress import OnProgress
 from ..exceptions import ScheduleExhausted
 from ..private_model.answers import REFUSALS
-from ..private_model.model import PrivateModel
+from ..private_model.people_model import PeopleModel
 from ..private_model.snapshot import PublicModel
 from ..private_model.training_rows import NO_ROWS, RowChange
 from .context import Context, give_up_keys
@@ -348,7 +348,7 @@ def write_unreleased(context: Context, loaded: LoadedModel) -> None:
 
 def _change_rows(
     context: Context, loaded: LoadedModel, *, change: RowChange
-) -> PrivateModel:
+) -> PeopleModel:
     """Return a private model after a change; the one in memory is given up.
 
     It need not be copied: should anything fail, there is the one on disk.

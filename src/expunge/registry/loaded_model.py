@@ -39,7 +39,8 @@ from ..preprocessing.hashed import HashedTexts
 from ..preprocessing.inputs import InputRows
 from ..preprocessing.learned import Learned
 from ..preprocessing.mapped import Mapped
-from ..private_model.model import PrivateModel
+from ..private_model.model import PrivateModel, require_optimised
+from ..private_model.people_model import PeopleModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..private_model.training_rows import NO_ROWS, TrainingRows
 from ..selection.fold_chooser import FoldChooser
@@ -106,12 +107,12 @@ class LoadedModel(Private):
     files: FilesOfModel | None = None
 
     @property
-    def private(self) -> PrivateModel:
+    def private(self) -> PeopleModel:
         """The private model."""
         assert self.snapshot.private is not None
         return self.snapshot.private
 
-    def keep(self, private: PrivateModel) -> "LoadedModel":
+    def keep(self, private: PeopleModel) -> "LoadedModel":
         """Return the model with another private model, and nothing released."""
         return replace(self, snapshot=self.snapshot.keep(private))
 
@@ -185,21 +186,21 @@ def load_public(name: str, content: bytes | None) -> PublicModel:
 
 
 def with_fetch(
-    private: PrivateModel,
+    private: PeopleModel,
     read_rows: ReadRows,
     *,
     files: FilesOfModel | None,
-) -> PrivateModel:
+) -> PeopleModel:
     """Return a private model that can get its remaining rows.
 
     If they lie in files that are not to be read again, it cannot.
     """
-    objective, labels = private.objective, private.labels
 
     def fetch(gone: Index) -> RowSource:
         if files is None:
             return load_rows(read_rows(), without=gone)[0]
-        there = files.source.rows(objective, labels, gone=gone)
+        objective = require_optimised(private).objective
+        there = files.source.rows(objective, private.labels, gone=gone)
         come = list(read_rows(files.end))
         return there.followed_by(load_rows(come, without=gone)[0]) if come else there
 
@@ -224,7 +225,7 @@ def read_from_files(loaded: LoadedModel, people: Iterable[bytes]) -> list[bytes]
         np.frombuffer(found[at], "<i8", offset=len(IN_FILES)).astype(np.intp)
         for at in apart
     ]
-    private, source = loaded.private, loaded.files.source
+    private, source = require_optimised(loaded.private), loaded.files.source
     rows = source.take(
         private.objective, private.labels, positions=np.concatenate(places)
     )

@@ -309,13 +309,15 @@ def read_case(context: Context, name: str) -> "Case":
 
     from ..audit import Case
     from ..core.rows import in_memory
+    from ..private_model.model import require_optimised
     from .loaded_model import require_passes
 
     with context.hold_lock(WAIT):
         loaded = context.load_model(name)
         kept = require_passes(loaded)
-        rows = in_memory(loaded.private.encode(kept)).gather()
-    terms, first = loaded.private.terms, np.array([0], dtype=np.intp)
+        private = require_optimised(loaded.private)
+        rows = in_memory(private.encode(kept)).gather()
+    terms, first = private.terms, np.array([0], dtype=np.intp)
     if terms.units is not None:  # in which the budget is counted
         rows = terms.units.scale_targets(rows)
     return Case(terms.objective_for(rows), rows, first, terms.mechanism)
