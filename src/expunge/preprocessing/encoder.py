@@ -33,8 +33,8 @@ class Encoder(Protocol):
     An attribute ``by_block`` that is true says that a row in a block gets the very bits
     that it gets alone, as where each number of the result is computed from the row by
     itself. Then rows are encoded together, which is faster. An attribute
-    ``takes_values`` that is true says that columns are given as the table has them, such
-    as words; then ``names`` says what the columns that it makes are called.
+    ``takes_values`` that is true says that columns are given as the table has them,
+    such as words; then ``names`` says what the columns that it makes are called.
     """
 
     def encode(self, X: Matrix) -> Matrix:
