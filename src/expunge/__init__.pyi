@@ -42,12 +42,14 @@ from .linear_model.fitting import load as load
 from .linear_model.fitting import read_shipped as read_shipped
 from .linear_model.fitting import ship as ship
 from .plan import advise as advise
+from .preprocessing.description import Automatic as Automatic
 from .preprocessing.description import Bins as Bins
 from .preprocessing.description import DatePart as DatePart
 from .preprocessing.embedding_cache import EmbeddingCache as EmbeddingCache
 from .preprocessing.encoder import Encoder as Encoder
 from .preprocessing.encoder import check_encoder as check_encoder
 from .preprocessing.fixed_map import FixedMap as FixedMap
+from .preprocessing.pairs import Pair as Pair
 from .promise.budget import Budget as Budget
 from .promise.certificate import Certificate as Certificate
 from .promise.verification import Record as Record

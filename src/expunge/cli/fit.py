@@ -134,6 +134,14 @@ class DataOptions:
             help="Read the words of this column, hashed, and no other column.",
         ),
     ] = None
+    pair: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B",
+            help="Take what a row has in these two columns of words as one category "
+            "more; may be repeated.",
+        ),
+    ] = None
     schema: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Read from this file what each column is."),
@@ -324,6 +332,7 @@ def fit_table(asked: Fit) -> Result:
     """Fit to a table in memory; say what was done with each column."""
     from ..registry import ForgottenInData
     from ..tables import Roles, read_schema, read_table
+    from ..tables.schema import RARE_BELOW
     from ..tables.trial import try_model
 
     options, (file,) = asked.options, asked.files
@@ -348,6 +357,7 @@ def fit_table(asked: Fit) -> Result:
         drop=tuple(options.drop or ()),
         category=tuple(options.category or ()),
         text=options.text,
+        pairs=tuple(_read_pair(one) for one in options.pair or ()),
         task=asked.estimator.choose_task(),
     )
     table = read_table(file, roles, schema=given)
@@ -412,6 +422,9 @@ def fit_table(asked: Fit) -> Result:
     done = [
         (column.name, column.kind, column.describe()) for column in table.schema.columns
     ]
+    for one in table.schema.pairs:
+        rare = f"those in fewer than {RARE_BELOW} rows together"
+        done.append((" & ".join(one), "pair", f"one-hot, categories learnt, {rare}"))
     loss = [("loss", chosen.value)] if chosen is not LossName.auto else []
     pairs: list[tuple[str, object]] = [
         ("model", fitted.name),
@@ -453,6 +466,7 @@ def fit_files(asked: Fit) -> Result:
         "write-schema": options.write_schema,
         "category": options.category,
         "text": options.text,
+        "pair": options.pair,
         "alphas": asked.estimator.alphas,
         "class-weight": asked.estimator.class_weight,
         "exposure": options.exposure,
@@ -605,6 +619,17 @@ def _require_plain_ids(subjects: Sequence[str], column: str) -> None:
                 "any spelling of theirs, raw or hashed; or --subject-kind id, if "
                 "ids are compared as they are"
             )
+
+
+def _read_pair(text: str) -> tuple[str, str]:
+    """Return the two columns of a pair such as "profession,region"."""
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2:
+        raise InvalidInput(
+            f"--pair {text!r}; give two columns separated by a comma, or write "
+            '"pairs" into a schema if their names hold commas'
+        )
+    return names[0], names[1]
 
 
 def _describe_columns(schema: "Schema", options: DataOptions) -> str:

@@ -27,6 +27,7 @@ from ..core.values import stored_kinds
 from ..exceptions import Unsupported, needing
 from ..preprocessing.columns import UNKNOWN, Column, find_turns
 from ..preprocessing.description import Source
+from ..preprocessing.encoder import takes_values, title_of
 from ..preprocessing.features import FittedPreprocessing
 from ..preprocessing.mapped import PublicMap
 from ..private_model.snapshot import PublicModel
@@ -370,6 +371,12 @@ class _Encoding(_Graph):
     def _add_inputs(self) -> None:
         """Add an input for each column of the table that has a feature."""
         made = self.fitted.described.made
+        for one in made:
+            if takes_values(one.encoder):
+                raise Unsupported(
+                    f"{title_of(one.encoder)}: ONNX has no operators for columns that "
+                    f"this map makes; {ELSEWHERE}"
+                )
         own = {name for one in made for name in one.names}
         text: dict[Source, set[bool]] = {}
         for place in self.places:

@@ -13,6 +13,7 @@ from ..long.raw_columns import RawColumns
 from ..long.stored_rows import TargetCoding
 from ..long.table import LongTable
 from ..preprocessing.columns import Recipe
+from ..preprocessing.description import read_automatic
 from ..preprocessing.hashed import read_input_map
 from ..preprocessing.mapped import split_encoder
 from ..preprocessing.sklearn_steps import describe
@@ -83,7 +84,7 @@ def _learn_recipe(
         or split_encoder(estimator.preprocessing)[1] is not None
     ):
         raise Unsupported(MAPS_REFUSED)
-    if estimator.preprocessing == "auto":
+    if read_automatic(estimator.preprocessing) is not None:
         raise Unsupported(
             "preprocessing='auto' is not for long tables: it looks at all values of a "
             "column; say what to do with the columns by a ColumnTransformer"

@@ -58,6 +58,7 @@ from ..linear_model.estimators import compute_predictor, noise_lengths
 from ..linear_model.parameters import LoudNoiseWarning
 from ..linear_model.yardstick import boosted_score
 from ..preprocessing.columns import take_rows
+from ..preprocessing.description import read_automatic
 from ..preprocessing.sklearn_steps import describe
 from ..private_model.composition import FIXED
 from ..private_model.labels import Labels
@@ -293,8 +294,9 @@ class Trials:
         changes: dict[str, Any] = {"budget": budget, "random_state": SEED}
         if not self.keeps_rows:  # they are kept here, and answers do not know it
             changes["keep_data"] = True
-            if parameters["preprocessing"] == "auto":  # without what takes the rows
-                guessed = describe("auto", self.X, rows_kept=False)
+            steps = parameters["preprocessing"]
+            if read_automatic(steps) is not None:  # without what takes the rows
+                guessed = describe(steps, self.X, rows_kept=False)
                 changes["preprocessing"] = guessed
             if parameters["mechanism"] == "auto":
                 changes["mechanism"] = "newton"

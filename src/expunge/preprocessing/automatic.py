@@ -11,7 +11,8 @@ certificate of the model says.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from numbers import Real
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ from .description import (
     Standardise,
 )
 from .hashed import HashedColumn, choose_width
+from .pairs import Pair
 
 # Categories that share a feature, where there are many of them, and when there are too
 # many; with fewer different values nothing is called an id.
@@ -72,6 +74,7 @@ def guess_preprocessing(
     add: Callable[[Any, tuple[Source, ...], Any], Group],
     *,
     rows_kept: bool,
+    pairs: Sequence[tuple[Source, Source]] = (),
 ) -> Preprocessing:
     """Return what to do with the columns of a table.
 
@@ -83,6 +86,8 @@ def guess_preprocessing(
         Notes that a map makes columns of some of the table, and returns their group.
     rows_kept
         Whether the model keeps its rows, which learnt bins take.
+    pairs
+        Columns of categories that are a category together.
     """
     guesses = {one: _guess(take_column(X, one), one) for one in sources}
     left_out = [one for one in sources if not guesses[one].kind]
@@ -126,10 +131,29 @@ def guess_preprocessing(
             unknown = "ignore" if guess.least is None else "infrequent_if_exist"
             encode = OneHot(unknown=unknown, least=guess.least)  # type: ignore[arg-type]
             groups.append(Group((one,), encode=encode))
+    for pair in pairs:
+        _require_categories(tuple(pair), guesses)
+        rare = OneHot(unknown="infrequent_if_exist", least=RARE_BELOW)
+        groups.append(replace(add(Pair(), tuple(pair), X), encode=rare))
     for one in texts:
         groups.append(add(HashedColumn(n_features=width).noted(), (one,), X))
     quanta = any(isinstance(group.encode, Bins) for group in groups)
     return Preprocessing(tuple(groups), guessed=True, quanta_guessed=quanta)
+
+
+def _require_categories(
+    pair: tuple[Source, ...], guesses: Mapping[Source, _Guess]
+) -> None:
+    """Raise InvalidInput unless two different columns are categories."""
+    if len(set(pair)) != 2 or len(pair) != 2:
+        raise InvalidInput(f"pairs: {pair!r}; give two different columns")
+    for one in pair:
+        if one not in guesses or guesses[one].kind != "category":
+            what = "no category here" if one in guesses else "not in the table"
+            raise InvalidInput(
+                f"pairs: column {one!r} is {what}; give columns of words, or put "
+                "Pair() before a OneHotEncoder in a ColumnTransformer"
+            )
 
 
 def _guess(values: NDArray[Any], source: Source) -> _Guess:

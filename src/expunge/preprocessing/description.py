@@ -6,6 +6,7 @@ steps: fill gaps, encode categories, scale. scikit-learn's transformers are read
 these values (``expunge.preprocessing.sklearn_steps``); nothing here is learned yet.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -190,6 +191,27 @@ class DatePart:
         """Return the categories that there can be: declared, so nothing is learnt."""
         first, last = {"month": (1, 12), "weekday": (0, 6), "hour": (0, 23)}[self.part]
         return OneHot(((*range(first, last + 1), None),) * n_columns, "ignore")
+
+
+@dataclass(frozen=True, slots=True)
+class Automatic:
+    """What ``preprocessing="auto"`` does, with pairs of categories beside it.
+
+    Parameters
+    ----------
+    pairs
+        Two columns each, such as ``[("profession", "region")]``: what a row has in both
+        is one category more.
+    """
+
+    pairs: Sequence[tuple[Source, Source]] = ()
+
+
+def read_automatic(preprocessing: Any) -> Automatic | None:
+    """Return how the columns of a table are to be guessed; None if they are not."""
+    if isinstance(preprocessing, str) and preprocessing == "auto":
+        return Automatic()
+    return preprocessing if isinstance(preprocessing, Automatic) else None
 
 
 Encode: TypeAlias = OneHot | Ordinal | Bins

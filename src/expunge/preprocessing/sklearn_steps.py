@@ -60,6 +60,7 @@ from .description import (
     Source,
     Standardise,
     WeighTerms,
+    read_automatic,
 )
 from .encoder import (
     CHECKED,
@@ -139,9 +140,12 @@ def describe(preprocessing: Any, X: Any, *, rows_kept: bool = True) -> Preproces
     if not hasattr(X, "shape"):
         X = np.asarray(X, dtype=object)
     names = _column_names(X)
-    if isinstance(preprocessing, str) and preprocessing == "auto":
+    automatic = read_automatic(preprocessing)
+    if automatic is not None:
         require_dense(X)
-        described = guess_preprocessing(X, names, maps.add, rows_kept=rows_kept)
+        described = guess_preprocessing(
+            X, names, maps.add, rows_kept=rows_kept, pairs=automatic.pairs
+        )
         return replace(described, made=tuple(maps.made))
     groups = [
         group

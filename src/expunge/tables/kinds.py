@@ -19,12 +19,12 @@ from ..preprocessing.columns import take_part
 from ..preprocessing.description import DATE_PARTS, Bins
 from .columns import NUMBER, Content, TableColumn
 from .files import INDEX
-from .schema import LEFT_OUT, TEXT, ColumnSchema, make_column
+from .schema import LEFT_OUT, RARE_BELOW, TEXT, ColumnSchema, make_column
 
 # With fewer different values than this, nothing is called an id.
 LEAST_IDS = 10
 # Categories that share a column, where there are many of them.
-FEW_CATEGORIES, RARE_BELOW, MOST_CATEGORIES = 20, 10, 200
+FEW_CATEGORIES, MOST_CATEGORIES = 20, 200
 WORDS_OF_TEXT, LENGTH_OF_TEXT = 4.0, 60.0
 DATE = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?"
 OTHER_DATE = r"\d{1,4}[./]\d{1,2}[./]\d{1,4}( .*)?"

@@ -8,7 +8,7 @@ you declare them. What you declare is part of the budget and needs no unlearning
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -22,6 +22,7 @@ from .columns import MISSING_CATEGORY
 from .files import format_names, shorten
 
 FORMAT = "expunge schema 1"
+RARE_BELOW = 10  # pairs in fewer rows share a column
 MOST_BESIDE = 2**12  # columns of a text beside others, whose rows are dense
 TEXT, LEFT_OUT = "text", "left out"
 IMPUTE = ("mean", "median", "most_frequent")
@@ -175,12 +176,15 @@ class Schema:
         All classes, declared; None learns them from the rows.
     columns
         The other columns, without those of ids and weights.
+    pairs
+        Columns of categories that are one category more together.
     """
 
     target: str
     task: str
     columns: tuple[ColumnSchema, ...]
     classes: tuple[str | int | float, ...] | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
 
     @property
     def used(self) -> tuple[ColumnSchema, ...]:
@@ -197,9 +201,10 @@ class Schema:
         classes = None if self.classes is None else list(self.classes)
         about = {"name": self.target, "task": self.task, "classes": classes}
         lines = ",\n".join(f"  {_write(_describe(one))}" for one in self.columns)
+        pairs = f',\n "pairs": {_write(self.pairs)}' if self.pairs else ""
         return (
             f'{{\n "format": {_write(FORMAT)},\n "target": {_write(about)},\n'
-            f' "columns": [\n{lines}\n ]\n}}\n'
+            f' "columns": [\n{lines}\n ]{pairs}\n}}\n'
         )
 
 
@@ -248,6 +253,10 @@ def build_transformer(schema: Schema) -> Any:
     """
     from sklearn.compose import ColumnTransformer
     from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    from ..preprocessing.pairs import Pair
 
     groups: dict[str, list[ColumnSchema]] = {}
     for feature in schema.used:
@@ -274,6 +283,12 @@ def build_transformer(schema: Schema) -> Any:
         named = [one.name for one in schema.used if part in (one.parts or ())]
         if named:
             parts.append((f"{part}-{len(parts) + 1}", DatePart(part), named))
+    for pair in schema.pairs:
+        rare = OneHotEncoder(
+            handle_unknown="infrequent_if_exist", min_frequency=RARE_BELOW
+        )
+        step = make_pipeline(Pair(), rare)
+        parts.append((f"pair-{len(parts) + 1}", step, [*pair]))
     for one in schema.used:
         if one.kind == TEXT and one.width is not None:
             hashing = HashingVectorizer(n_features=one.width)
@@ -360,7 +375,7 @@ def read_schema(path: str | PathLike[str]) -> Schema:
 
 def parse_schema(data: Any) -> Schema:
     """Return the schema that JSON data describe; every key and value is checked."""
-    keys = ("format", "target", "columns")
+    keys = ("format", "target", "columns", "pairs")
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InvalidInput(f'it is not a schema; it needs "format": "{FORMAT}"')
     _require_keys(data, keys, where="the schema")
@@ -380,6 +395,7 @@ def parse_schema(data: Any) -> Schema:
         if names.count(name) > 1 or name == about["name"]:
             raise InvalidInput(f"column {name!r} is described twice; keep one of them")
     schema = Schema(about["name"], about["task"], columns, classes=classes)
+    schema = replace(schema, pairs=parse_pairs(data.get("pairs", []), schema))
     for one in schema.used:
         if one.kind == TEXT and len(schema.used) > 1 and (one.width or 0) > MOST_BESIDE:
             raise InvalidInput(
@@ -388,6 +404,28 @@ def parse_schema(data: Any) -> Schema:
                 'the kind "left out"'
             )
     return schema
+
+
+def parse_pairs(data: Any, schema: Schema) -> tuple[tuple[str, str], ...]:
+    """Return pairs of columns, each of which must be a category that is used."""
+    known = {one.name for one in schema.used if one.kind == "category"}
+    pairs = []
+    for pair in data if isinstance(data, list | tuple) else [None]:
+        if not (isinstance(pair, list | tuple) and len(pair) == 2):
+            raise InvalidInput(
+                '"pairs" must be a list of two columns each, such as '
+                '[["profession", "region"]]'
+            )
+        first, second = pair
+        for name in pair:
+            if name not in known or first == second:
+                raise InvalidInput(
+                    f'"pairs": {shorten(name)} with {shorten(second)}; give two '
+                    "different columns of kind category, which are "
+                    f"{format_names(sorted(known)) or 'none here'}"
+                )
+        pairs.append((first, second))
+    return tuple(pairs)
 
 
 def _parse_column(data: Any) -> ColumnSchema:

@@ -18,7 +18,15 @@ from .columns import FILL_IN, REPLACE, VALUE_MISSING, Content, TableColumn
 from .files import INDEX, MISSING, TableFile, format_names, locate_rows, open_table
 from .kinds import infer_category, infer_column
 from .people import take_ids
-from .schema import LEFT_OUT, TEXT, ColumnSchema, Schema, build_transformer, make_column
+from .schema import (
+    LEFT_OUT,
+    TEXT,
+    ColumnSchema,
+    Schema,
+    build_transformer,
+    make_column,
+    parse_pairs,
+)
 
 if TYPE_CHECKING:
     from ..preprocessing.hashed import HashedTexts
@@ -52,6 +60,8 @@ class Roles:
         Columns to take as words, whatever they look like.
     text
         The column of texts that the model reads, and no other then.
+    pairs
+        Columns of words that are one category more together.
     task
         "classification" or "regression"; None lets the target decide.
     bins
@@ -70,6 +80,7 @@ class Roles:
     drop: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
     text: str | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
     task: str | None = None
     bins: bool = True
     more: bool = False
@@ -399,6 +410,8 @@ def _match_schema(
         raise InvalidInput(
             "--category with a schema; write the kind of the column into the schema"
         )
+    if roles.pairs:
+        raise InvalidInput('--pair with a schema; write "pairs" into the schema')
     used = [one.name for one in schema.used]
     for name in used:
         if name in roles.named or name in roles.drop:
@@ -448,6 +461,7 @@ def _infer_schema(
             found.append(make_column(name, LEFT_OUT, why="columns without a name"))
     task = roles.task or guess_task(y)
     schema = Schema(roles.target, task, tuple(_share_width(found)))
+    schema = replace(schema, pairs=parse_pairs(roles.pairs, schema))
     if not schema.used:
         reasons = ", ".join(f"{one.name!r} ({one.why})" for one in found[:3])
         raise InvalidInput(
