@@ -339,6 +339,31 @@ class TestRounding:
             gap = state.sums.loss_hessian.dense() - H
             assert float(np.sqrt((gap**2).sum())) <= Rounding(state).hessian
 
+    @pytest.mark.skipif(not SUITABLE, reason="long doubles are doubles here")
+    @pytest.mark.parametrize("classes", [20, 100])
+    def test_many_classes_may_all_round_alike(
+        self, monkeypatch: pytest.MonkeyPatch, classes: int
+    ) -> None:
+        """The largest exponential first, and all that is added is rounded down."""
+        n, objective = 33, Objective(Multinomial(classes), L2(), 1e-9)
+        sizes = 8.0 + 1e-3 * np.random.default_rng(0).random(20_000)
+        lost = (np.exp(-sizes) / (2.0 * UNIT_ROUNDOFF)) % 1.0
+        theta = np.zeros(classes)
+        theta[0] = sizes[np.argmax(np.where(lost < 0.499, lost, 0.0))]
+        rows = objective.rows(np.ones((n, 1)), np.zeros(n))
+        state = summarise(objective, rows, theta=theta)
+        p = np.exp(theta.astype(LD) - theta[0])
+        p /= p.sum()
+        off = state.sums.gradient - n * (p - np.eye(classes, dtype=LD)[0])
+        length = float(np.sqrt((off**2).sum()))
+        draft = Draft(theta, np.zeros(classes))
+        assert length <= Rounding(state).gradient(draft, step=0.0)
+        gap = state.sums.loss_hessian.dense() - n * (np.diag(p) - np.outer(p, p))
+        spectral = float(np.linalg.norm(gap.astype(float), 2))
+        assert spectral <= Rounding(state).hessian
+        monkeypatch.setattr(Rounding, "joint", 0.0)
+        assert spectral > Rounding(state).hessian  # nothing else pays for it
+
     def test_the_gauge_is_rounded_too(self) -> None:
         objective = Objective(Multinomial(50), L2(), 0.1, intercept=True)
         rows = objective.rows(np.full((4, 1), 1e-3), np.arange(4.0))

@@ -193,10 +193,22 @@ class Rounding(Private):
         return 2.0 * moved if self.state.sums.subtracted else moved
 
     @cached_property
+    def joint(self) -> float:
+        """Of a row's slope or curvature, absolutely, where outputs interact.
+
+        A probability of nearly one is rounded by all additions over the classes; twice
+        as much where rows have left.
+        """
+        loss = self.state.objective.loss
+        once = 0.0 if loss.independent else (loss.outputs + 2) * UNIT_ROUNDOFF
+        return 2.0 * once if self.state.sums.subtracted else once
+
+    @cached_property
     def hessian(self) -> float:
         """Of the kept Hessian, in its largest norm."""
         loss, sizes, moved = self.shift.loss, self.state.magnitude, self.anchor
-        error = self.sums * sizes.hessian + self.underflow
+        error = self.sums * sizes.hessian + self.joint * sizes.square_norm
+        error += self.underflow
         if loss.curvature_jump > 0.0:
             # Rows that rounding moves across a kink lie in the first bin, and so does
             # the mass of those it may have moved as they left; if it moves them
@@ -267,7 +279,8 @@ class Rounding(Private):
         test = 4.0 * UNIT_ROUNDOFF * (self.state.block_size + 2) * whole
         jumps = self.state.objective.loss.curvature_jump > 0.0
         bent = 0.0 if jumps else self.shift.hessian(moved, far=far)
-        return self.sums * trace + self.underflow + bent + test
+        error = self.sums * trace + self.joint * self.state.magnitude.square_norm
+        return error + self.underflow + bent + test
 
     def curvature(self, *, further: float = 0.0) -> float:
         """Return that of a summed curvature of predictors, at parameters further off.
@@ -284,7 +297,7 @@ class Rounding(Private):
             )
         if self.shift.is_bounded:
             typical = sqrt(sizes.weight * sizes.square_norm)
-            error = self.weight * loss.curvature_bound
+            error = self.weight * loss.curvature_bound + self.joint * sizes.weight
             return error + loss.third_bound * moved * typical + self.underflow
         grown = _expm1(loss.self_concordance * sizes.row_norm * moved)
         return self.shift.curvature(far) * (self.sums + grown) + self.underflow
@@ -306,9 +319,11 @@ class Rounding(Private):
 
     def _sum_of_slopes(self, far: float) -> float:
         """Return that of a sum of w l' x, predictors taken for exact."""
-        slope = self.state.magnitude.slope + self.shift.slopes(far)
+        sizes = self.state.magnitude
+        slope = sizes.slope + self.shift.slopes(far)
         cancelling = 8.0 * UNIT_ROUNDOFF * self.shift.cancelling(far)
-        return self.sums * slope + cancelling + self.underflow
+        joint = self.joint * sqrt(sizes.weight * sizes.square_norm)
+        return self.sums * slope + joint + cancelling + self.underflow
 
     def _gauge(self, size: float) -> float:
         """Return that of the gauge's gradient at parameters of this length."""

@@ -317,7 +317,8 @@ def bound_loss(
         ),
     )
     # Predictors are off by |x| times this, each in its own direction: nothing cancels.
-    off = Rounding(state).predictor(theta)
+    kept = Rounding(state)
+    off = kept.predictor(theta)
     ulps = 2.0 * UNIT_ROUNDOFF * (len(rows) + theta.size + 16)
     hidden = UNDERFLOW * (len(rows) + total)
     steep = sqrt(float(weight @ steepness) + hidden) * sqrt(square) * SAFETY
@@ -333,6 +334,7 @@ def bound_loss(
     v = lift_slopes(rows, slopes)
     doubt = ulps * steep + shift.slopes(off)
     doubt += 8.0 * UNIT_ROUNDOFF * shift.cancelling(off)
+    doubt += kept.joint * sqrt(total * square)
     slope, steepest = norm(v) + doubt, inf
     if isfinite(loss.slope_bound):
         steepest = loss.slope_bound * float(weight @ norms)
