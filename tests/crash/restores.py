@@ -64,7 +64,9 @@ class LiveCopies(ComparedTrial):
                 for how in self._restored(folder, copy):
                     yield Life(True, how, 0.0)
                 if how == RESTORED and not self.memory.complaints:
-                    self._restore_another(folder, self._chance.choice(copies))
+                    # The newest has all requests, and not what a restore released.
+                    another = self._chance.choice([*copies, latest])
+                    self._restore_another(folder, another)
                 apart(put_back, folder, latest)
 
     def _copies(self, folder: Path) -> list[Path]:

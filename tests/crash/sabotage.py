@@ -323,7 +323,7 @@ SABOTAGES: Mapping[str, Sabotage] = {
     "trust-the-journal": Sabotage(trust_the_journal, (), "damaged-journals"),
     "write-to-any-journal": Sabotage(write_to_any_journal, (), "damaged-journals", 150),
     "compare-lengths": Sabotage(compare_lengths, (), "damaged-journals", 150),
-    "charge-who-forgets": Sabotage(charge_who_forgets, (), "restores", 150),
+    "charge-who-forgets": Sabotage(charge_who_forgets, (), "restores", 60),
     "leave-drafts": Sabotage(leave_drafts, (), "restores", 80),
     "restore-everybody": Sabotage(restore_everybody, (), "restores"),
     "take-windows-from-today": Sabotage(
