@@ -48,6 +48,7 @@ CASES = {
     "pipelines-mean": 10,
     "pipelines-sum": 10,
     "bins": 10,
+    "curves": 4,
     "inputs": 20,
     "splits": 40,
     "tuned": 4,

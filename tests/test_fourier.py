@@ -214,7 +214,7 @@ def test_a_map_may_follow_what_is_learnt(scaler: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(again.predict_proba(X), ours.predict_proba(X))
     tuned = TunedClassifier(alphas=(0.1, 1e-2), folds=3, preprocessing=steps)
     tuned.fit(X, y, people).forget(["person 2"])
-    with pytest.raises(InvalidInput, match="after steps that learn"):
+    with pytest.raises(InvalidInput, match="comes after steps"):
         LogisticRegression(preprocessing=steps, keep_data=False).fit(X, y)
     with pytest.raises(InvalidInput, match="map of rows alone"):
         LogisticRegression(preprocessing=steps, keep_data="encoded").fit(X, y)

@@ -636,6 +636,7 @@ CORE = ("core",)
 PARITY = ("parity",)
 LOOKS = ("looks",)
 BINS = ("bins",)
+CURVES = ("curves",)
 PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 WIDE = ("wide",)
@@ -720,6 +721,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "leave-the-offset-out": Mutant(preprocessing.leave_the_offset_out, PIPELINES),
     "overlook-the-offset": Mutant(preprocessing.overlook_the_offset, ("lifted",)),
     "keep-the-first-map": Mutant(preprocessing.keep_the_first_map, PIPELINES),
+    "keep-what-maps-learn": Mutant(preprocessing.keep_what_maps_learn, CURVES),
     "keep-the-edges": Mutant(preprocessing.keep_the_edges, BINS),
     "replace-no-row": Mutant(preprocessing.replace_no_row, BINS),
     "overlook-common-values": Mutant(preprocessing.overlook_common_values, BINS),

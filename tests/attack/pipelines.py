@@ -88,17 +88,23 @@ def attack_bins(rng: Generator, checker: Checker) -> None:
         attack(rng, checker, "sum" if chance(rng, 0.5) else "mean", binned=True)
 
 
+def attack_curves(rng: Generator, checker: Checker) -> None:
+    """Attack maps that are learnt from all rows, which every request looks at."""
+    attack(rng, checker, "sum" if chance(rng, 0.5) else "mean", curved=True)
+
+
 def attack(
     rng: Generator,
     checker: Checker,
     scaling: Literal["mean", "sum"],
     *,
     binned: bool = False,
+    curved: bool = False,
 ) -> None:
     """Fit a model with preprocessing; people leave and come; check every release."""
     maker = RequestMaker(pick(rng, "person", "content", "position", p=[0.5, 0.4, 0.1]))
-    keep = binned or maker.way != "content" or chance(rng, 0.3)
-    piped = draw_piped(rng, scaling, sums_only=not keep, binned=binned)
+    keep = binned or curved or maker.way != "content" or chance(rng, 0.3)
+    piped = draw_piped(rng, scaling, sums_only=not keep, binned=binned, curved=curved)
     if piped is None:
         return
     model, task = draw_model(rng, piped, keep=keep), piped.task
@@ -124,10 +130,11 @@ def draw_piped(
     *,
     sums_only: bool,
     binned: bool = False,
+    curved: bool = False,
 ) -> Piped | None:
     """Return a random problem with raw rows; None if nothing can be fitted."""
     n = int(rng.integers(40, 300) if binned else rng.integers(12, 100))
-    table = draw_table(rng, n, sums_only=sums_only, binned=binned)
+    table = draw_table(rng, n, sums_only=sums_only, binned=binned, curved=curved)
     weight = draws.weights(rng, n)
     Z = table.made(np.ones(n, dtype=bool))
     if not Z.shape[1]:

@@ -170,6 +170,19 @@ def overlook_common_values() -> None:
     put("preprocessing.learning", "find_edges", find_edges)
 
 
+def keep_what_maps_learn() -> None:
+    """Let knots, quantiles and weights of terms be those of the fit."""
+    first: dict[bytes, Any] = {}
+    mapped = import_module("expunge.preprocessing.mapped")
+    real = mapped.join_maps
+
+    def join_maps(taught: Any) -> Any:
+        key = repr([group.then for group in taught.recipe.described.groups]).encode()
+        return first.setdefault(key, real(taught))
+
+    put("preprocessing.mapped", "join_maps", join_maps)
+
+
 def keep_the_step_before_a_map() -> None:
     """Let what was learned before a map of rows stay as it was."""
     put("preprocessing.mapped:Mapped", "_after", lambda self, first, raw: self)

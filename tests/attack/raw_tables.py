@@ -25,6 +25,7 @@ from sklearn.preprocessing import (
     Normalizer,
     OneHotEncoder,
     PolynomialFeatures,
+    QuantileTransformer,
     RobustScaler,
     SplineTransformer,
     StandardScaler,
@@ -238,6 +239,51 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
+class Terms:
+    """Columns of counts, weighed as ``Counts`` are, each row over its norm."""
+
+    values: Array
+    norm: str
+    needs_order = False
+
+    def steps(self) -> Any:
+        """Return scikit-learn's step, not fitted."""
+        return TfidfTransformer(norm=self.norm)
+
+    def made(self, stay: Array) -> Array:
+        """Return the features of the remaining rows."""
+        weighed = np.hstack([Counts(one).made(stay) for one in self.values.T])
+        return apply_maps([Normalizer(norm=self.norm)], weighed)
+
+
+@dataclass(frozen=True, eq=False)
+class Curved:
+    """A number, filled and scaled, and a map after it: fixed, or learnt from all."""
+
+    number: Numbers
+    then: tuple[Any, ...]
+
+    @property
+    def values(self) -> Array:
+        """The numbers."""
+        return self.number.values
+
+    @property
+    def needs_order(self) -> bool:
+        """Always: without its rows a model has no such map."""
+        return True
+
+    def steps(self) -> Any:
+        """Return scikit-learn's steps, not fitted."""
+        before = self.number.steps()
+        return make_pipeline(before, *map(clone, self.then))
+
+    def made(self, stay: Array) -> Array:
+        """Return the features of the remaining rows, by scikit-learn itself."""
+        return apply_maps(self.then, self.number.made(stay))
+
+
+@dataclass(frozen=True, eq=False)
 class Ranges:
     """A column of numbers in learnt bins: of how many parts, rounded to what."""
 
@@ -307,14 +353,17 @@ class Made:
         return _together(len(made), [self.scaling.apply(one) for one in made.T])
 
 
-Part = Numbers | Categories | Counts | Ranges | Made
+Part = Numbers | Categories | Counts | Terms | Curved | Ranges | Made
 
 
 def apply_maps(steps: Sequence[Any], X: Array) -> Array:
     """Return what scikit-learn makes of rows, all together."""
     for step in steps:
-        # Splines ask for two rows to fit, though what they learn is nothing.
-        X = clone(step).fit(np.vstack([X, X])).transform(X)
+        # Splines ask for two rows to fit; two equal ones are no other than one.
+        if not X.shape[1]:  # everything is missing
+            return X
+        rows = np.vstack([X, X]) if len(X) == 1 else X
+        X = clone(step).fit(rows).transform(X)
     return np.asarray(X, dtype=float)
 
 
@@ -378,9 +427,14 @@ def draw_scaling(rng: Generator) -> Scaling | None:
 
 
 def draw_table(
-    rng: Generator, n: int, *, sums_only: bool, binned: bool = False
+    rng: Generator,
+    n: int,
+    *,
+    sums_only: bool,
+    binned: bool = False,
+    curved: bool = False,
 ) -> RawTable:
-    """Return a random table; without columns that need an order, or with bins."""
+    """Return a random table; without columns that need an order, with bins or maps."""
     parts: list[Part] = [draw_numbers(rng, n) for _ in range(int(rng.integers(0, 4)))]
     for _ in range(int(rng.integers(1, 3)) if binned else 0):
         ranges = draw_ranges(rng, n)
@@ -396,6 +450,12 @@ def draw_table(
     if chance(rng, 0.3):
         parts.append(draw_made(rng, n))
         parts[-1:] = [_without_order(parts[-1])] if sums_only else parts[-1:]
+    if curved:
+        parts += [draw_curved(rng, n) for _ in range(int(rng.integers(1, 3)))]
+        if chance(rng, 0.4):
+            often = 10.0 ** rng.uniform(-1.5, 0.7, int(rng.integers(2, 5)))
+            counts = rng.poisson(often, (n, len(often))).astype(float)
+            parts.append(Terms(counts, pick(rng, "l1", "l2")))
     if chance(rng, 0.2):
         often = 10.0 ** rng.uniform(-1.5, 0.7, int(rng.integers(1, 4)))
         parts += [Counts(rng.poisson(one, n).astype(float)) for one in often]
@@ -439,6 +499,40 @@ def draw_numbers(rng: Generator, n: int) -> Numbers:
         scaling=scaling,
         scaled_first=scaling is not None and filled and chance(rng, 0.2),
     )
+
+
+def draw_curved(rng: Generator, n: int) -> Curved:
+    """Return a number of ordinary size, with ties or without, and a map after it."""
+    number = draw_numbers(rng, n)
+    if chance(rng, 0.5):  # the same values again and again
+        spread = float(np.nanmax(number.values) - np.nanmin(number.values)) or 1.0
+        step = spread / int(rng.integers(2, 12))
+        number = replace(number, values=np.round(number.values / step) * step)
+    strategy = number.strategy
+    if np.isnan(number.values).any() and strategy is None:
+        strategy = "mean"
+    number = replace(number, strategy=strategy, indicator=False)
+    if chance(rng, 0.25):
+        # Of numbers that are far apart powers would be huge.
+        number = replace(number, scaling=Scaling("standard"), scaled_first=False)
+        calm = FunctionTransformer(one_of(rng, np.tanh, np.arctan))
+        more = [PolynomialFeatures(3, include_bias=False)] if chance(rng, 0.5) else []
+        return Curved(number, (calm, *more))
+    if chance(rng, 0.4):
+        ranks = QuantileTransformer(
+            n_quantiles=one_of(rng, 2, 5, 20, 1000),
+            output_distribution=pick(rng, "uniform", "normal"),
+            subsample=None,
+        )
+        return Curved(number, (ranks,))
+    splines = SplineTransformer(
+        n_knots=int(rng.integers(2, 7)),
+        degree=int(rng.integers(1, 4)),
+        knots=pick(rng, "quantile", "uniform"),
+        extrapolation=pick(rng, "constant", "linear", "continue"),
+        include_bias=chance(rng, 0.5),
+    )
+    return Curved(number, (splines,))
 
 
 def draw_ranges(rng: Generator, n: int) -> Ranges:
@@ -532,7 +626,7 @@ def awkward_rows(rng: Generator, table: RawTable, stay: Array) -> Iterator[Array
             found, counts = np.unique(words[stay], return_counts=True)
             yield stay & (words == found[np.argmin(counts)])
             continue
-        if isinstance(part, Made):
+        if isinstance(part, Made | Terms):
             size = np.where(stay, np.abs(part.values).max(axis=1), -1.0)
             yield size >= np.sort(size)[-2]
             continue

@@ -33,6 +33,7 @@ KINDS: Mapping[str, str] = {
     "pipelines-mean": "pipelines:attack_mean",
     "pipelines-sum": "pipelines:attack_sum",
     "bins": "pipelines:attack_bins",
+    "curves": "pipelines:attack_curves",
     "splits": "splits",
     "inputs": "inputs",
     "tuned": "tuned",

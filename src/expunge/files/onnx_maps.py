@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from ..exceptions import Unsupported
 from ..preprocessing.encoder import Encoder, count_features, title_of
+from ..preprocessing.learnt_maps import Beside
+from ..preprocessing.sklearn_maps import SklearnMap
 
 SMALLEST_NORM = 10.0 * float(np.finfo(np.float64).eps)
 
@@ -55,15 +57,34 @@ def add_map(
     maps = getattr(encoder, "maps", (encoder,))
     for index, one in enumerate(maps):
         last = index == len(maps) - 1
-        write = WRITERS.get(getattr(one, "name", ""))
-        if write is None:
-            raise _refuse(one)
         made = gives if last else f"{gives}.{index}"
-        write(graph, one.fitted(n_columns), taking=taking, gives=made)
+        if isinstance(one, Beside):
+            _add_beside(graph, one, taking=taking, gives=made)
+        else:
+            write = WRITERS.get(getattr(one, "name", ""))
+            if write is None or not isinstance(one, SklearnMap):
+                raise _refuse(one)
+            write(graph, one.fitted(n_columns), taking=taking, gives=made)
         taking = made
         if not last:
             n_columns = count_features(one, np.empty((0, 0)), n_columns=n_columns)
     return gives
+
+
+def _add_beside(graph: Graph, beside: Beside, *, taking: str, gives: str) -> None:
+    """Add maps of some columns each, and put their features side by side."""
+    made = []
+    for index, (places, one) in enumerate(
+        zip(beside.places, beside.parts, strict=True)
+    ):
+        name = f"{gives}.part{index}"
+        at = graph.add_indices(f"{name}.at", np.array(places))
+        graph.add("Gather", [taking, at], gives=f"{name}.columns", axis=1)
+        own = f"{name}.columns"
+        if one is not None:
+            own = add_map(graph, one, taking=own, gives=name, n_columns=len(places))
+        made.append(own)
+    graph.add("Concat", made, gives=gives, axis=1)
 
 
 def _refuse(encoder: Encoder) -> Unsupported:

@@ -596,6 +596,7 @@ def prepare(
     keeps_encoded = getattr(estimator, "keep_data", "encoded") == "encoded"
     if steps is not None:
         X, y, recipe = read_table(estimator, steps, X, y)
+        recipe = replace(recipe, described=replace(recipe.described, last=encoder))
     elif made_by is not None:
         X = check_inputs(estimator, made_by, X, y)
         y = check_labels(estimator, y)
@@ -710,8 +711,7 @@ def fit_prepared(
     parameters = deepcopy(estimator.get_params(deep=False)) | left_out
     parameters["budget"] = private.budget  # with the sigma of this fit, for good
     if prepared.recipe is not None:
-        described = prepared.recipe.described
-        parameters["preprocessing"] = replace(described, last=prepared.encoder)
+        parameters["preprocessing"] = prepared.recipe.described
     elif prepared.encoder is not None:
         parameters["preprocessing"] = prepared.encoder
     if prepared.encoding.input_map is not None:

@@ -94,7 +94,7 @@ def _learn_recipe(
             "preprocessing takes raw columns; open the table with raw=True"
         )
     described = describe(estimator.preprocessing, table.header)
-    if described.made:
+    if described.made or described.looks:
         raise Unsupported(MAPS_REFUSED)
     return table.learn_recipe(described)
 

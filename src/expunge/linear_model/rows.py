@@ -155,9 +155,10 @@ class Prepared(Private):
         intercept, loss = self.objective.intercept, self.objective.loss
         if self.recipe is not None:
             encoding = first = Learned.of(self.recipe, rows, intercept=intercept)
-            if self.encoder is not None:
+            described = self.recipe.described
+            if described.looks or described.last is not None:
                 X = in_memory(rows).dense()
-                encoding = Mapped.of(self.encoder, X, first=first)
+                encoding = Mapped.of(None, X, first=first)
         return Balanced.of(encoding, rows, loss=loss) if self.balanced else encoding
 
     def keep_rows(self) -> KeptRows:
@@ -517,7 +518,7 @@ def make_room(estimator: Any, snapshot: Snapshot, X: Any, y: Any) -> Snapshot:
             objective = replace(objective, loss=grown.loss_like(objective.loss))
             terms = replace(terms, objective=objective)
             private = replace(private, labels=grown, terms=terms)
-    if isinstance(learned, Learned) and not isinstance(encoding.unweighted, Mapped):
+    if isinstance(learned, Learned):
         X, _ = check_table(estimator, X, y, reset=False)
         recipe = _find_sources(learned.recipe, X, public.feature_names)
         wider = learned.with_categories_of(recipe, X)
@@ -579,13 +580,17 @@ def require_encodable(
         )
     if keep_data or not (prepared.recipe or prepared.balanced):
         return
+    groups = () if prepared.recipe is None else prepared.recipe.described.groups
+    looked = [one for group in groups for one in group.then]
     if prepared.encoder is not None and prepared.recipe is not None:
+        looked.append(prepared.encoder)
+    if looked:
         raise InvalidInput(
-            f"keep_data=False, and {title_of(prepared.encoder)} comes after steps "
+            f"keep_data=False, and {title_of(looked[0])} learns, or comes after steps "
             "that learn: every request changes what it makes of every row, and takes "
             "the rows; set keep_data=True, or leave these steps out"
         )
-    for group in () if prepared.recipe is None else prepared.recipe.described.groups:
+    for group in groups:
         if needs_order(group):
             raise InvalidInput(
                 "keep_data=False, and the preprocessing of "

@@ -234,6 +234,9 @@ class Group:
     part
         What is taken of dates, which are numbers of days since 1970 or NumPy's; None
         takes the columns as they are.
+    then
+        Maps of rows that come after these steps, one after the other, for these columns
+        alone. The first may be learnt from the rows (``learnt_maps``).
     """
 
     columns: tuple[Source, ...]
@@ -242,6 +245,7 @@ class Group:
     scale: Scale | None = None
     scale_first: bool = False
     part: Part | None = None
+    then: tuple[Any, ...] = ()
 
 
 def learns_extremes(scale: Scale | None) -> bool:
@@ -301,3 +305,8 @@ class Preprocessing:
     quanta_guessed: bool = False
     made: tuple[MadeColumns, ...] = ()
     last: Any = None
+
+    @property
+    def looks(self) -> bool:
+        """Whether maps come after steps that learn, for some columns alone."""
+        return any(group.then for group in self.groups)

@@ -18,8 +18,8 @@ The row that is subtracted must be, to the last bit, the row that was summed. Ke
 hashed are raw rows; with ``keep_data="encoded"`` those that the map gives: rows are
 then encoded once, for a map that is slow.
 
-The map may come after steps that learn. It is no linear map of sums, so that the rows
-are read at every request.
+The map may come after steps that learn, and may be learnt itself (``learnt_maps``). It
+is no linear map of sums, so that the rows are read at every request.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -28,10 +28,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
-from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Normalizer
 
 from ..core.arrays import Matrix
 from ..core.objective import Objective
@@ -45,7 +42,6 @@ from .description import Preprocessing
 from .encoder import (
     CHECKED,
     Encoder,
-    check_encoder,
     describe_encoder,
     encode_rows,
     find_bits,
@@ -57,7 +53,8 @@ from .encoder import (
 )
 from .features import FittedPreprocessing
 from .learned import Learned, replace_rows, without_gaps
-from .sklearn_maps import SKIPPED, chain, learns, read_map
+from .learnt_maps import LearntStep, Taught, check_maps, join_maps
+from .sklearn_maps import chain, learns, read_map, unfold
 
 
 def split_encoder(preprocessing: Any) -> tuple[Any, Encoder | None]:
@@ -68,7 +65,7 @@ def split_encoder(preprocessing: Any) -> tuple[Any, Encoder | None]:
     """
     if isinstance(preprocessing, Preprocessing):
         return replace(preprocessing, last=None), preprocessing.last
-    steps = _unfold(preprocessing)
+    steps = unfold(preprocessing)
     maps: list[Encoder] = []
     while steps and (found := read_map(steps[-1])) is not None:
         maps.insert(0, found)
@@ -77,18 +74,6 @@ def split_encoder(preprocessing: Any) -> tuple[Any, Encoder | None]:
         return preprocessing, None
     named = [(f"step{index}", step) for index, step in enumerate(steps)]
     return (Pipeline(named) if steps else None), chain(maps)
-
-
-def _unfold(preprocessing: Any) -> list[Any]:
-    """Return the steps of preprocessing, a norm after weights of terms by itself."""
-    steps = [preprocessing]
-    if type(preprocessing) is Pipeline:
-        steps = [step for _, step in preprocessing.steps if step not in SKIPPED]
-    last: Any = steps[-1] if steps else None
-    if type(last) is TfidfTransformer and last.use_idf and last.norm is not None:
-        norm = Normalizer(norm=last.norm)
-        steps[-1:] = [clone(last).set_params(norm=None), norm]
-    return steps
 
 
 @stored
@@ -181,7 +166,7 @@ class Mapped(Encoding):
     @classmethod
     def of(
         cls,
-        encoder: Encoder,
+        encoder: Encoder | None,
         X: Matrix,
         *,
         keeps_encoded: bool = False,
@@ -190,12 +175,16 @@ class Mapped(Encoding):
     ) -> Self:
         """Return the encoding of a fit to these rows, as they are given.
 
-        Some of them are encoded together, to refuse a map that learns.
+        Some of them are encoded together, to refuse a map that learns. Without a map it
+        is what the steps before it say.
         """
+        if encoder is None:
+            encoder = None if first is None else _join(first)
+            assert encoder is not None
         _require_dense(encoder, X)
         some = X[:CHECKED] if first is None else first.features.encode(X[:CHECKED])
         if len(some) > 1:
-            check_encoder(encoder, some)
+            check_maps(encoder, some)
         width = some.shape[1]
         n_features = encode_rows(encoder, some[:1]).shape[1]
         bits = find_bits(encoder, width)
@@ -224,6 +213,11 @@ class Mapped(Encoding):
     def learned(self) -> Encoding | None:
         """What comes before the map."""
         return self.first
+
+    def with_learned(self, learned: Encoding) -> Self:
+        """Return the map after another such part."""
+        assert isinstance(learned, Learned)
+        return replace(self, first=learned)
 
     def keep(self, X: Any, y: Any, weight: Any, *, objective: Objective) -> Rows:
         """Return checked features and labels as the rows that are kept."""
@@ -278,17 +272,24 @@ class Mapped(Encoding):
 
     def _after(self, first: Learned, raw: Matrix) -> Self:
         """Return the map after what was learnt; a raw row says how wide it is then."""
-        width = len(first.features)
-        if width == self.n_columns or not len(raw):
+        width, encoder = len(first.features), self.encoder
+        if first.recipe.described.looks:
+            encoder = _join(first)
+        elif width == self.n_columns or not len(raw):
             return replace(self, first=first)
-        made = encode_rows(self.encoder, first.features.encode(raw[:1]))
+        made = encode_rows(encoder, first.features.encode(raw[:1]))
         return replace(
-            self, first=first, n_columns=width, n_features=int(made.shape[1])
+            self,
+            encoder=encoder,
+            first=first,
+            n_columns=width,
+            n_features=int(made.shape[1]),
         )
 
     def anchored(self, objective: Objective) -> Self:
         """Return the encoding of sums that are made in this process."""
-        del objective
+        if self.first is not None:  # nothing stays of what was learnt before
+            return replace(self, first=self.first.anchored(objective))
         if self.checked or self.keeps_encoded:
             return self
         bits = find_bits(self.encoder, self.n_columns)
@@ -310,9 +311,24 @@ class Mapped(Encoding):
 
     def state_in(self, scope: Scope) -> Scope:
         """Return what certificates state, the map included."""
-        scope = scope if self.first is None else self.first.state_in(scope)
-        own = describe_encoder(self.encoder, self.bits)
-        return replace(scope, encoder=", ".join(filter(None, [scope.encoder, own])))
+        if self.first is None or not self.first.recipe.described.looks:
+            stated = [describe_encoder(self.encoder, self.bits)]
+        else:  # what is learnt is stated as preprocessing is
+            described = self.first.recipe.described
+            maps = [one for group in described.groups for one in group.then]
+            maps += [] if described.last is None else [described.last]
+            fixed = [one for one in maps if not isinstance(one, LearntStep)]
+            stated = [describe_encoder(one) for one in fixed]
+        if self.first is not None:
+            scope = self.first.state_in(scope)
+        return replace(scope, encoder=", ".join(filter(None, [scope.encoder, *stated])))
+
+
+def _join(first: Learned) -> Encoder:
+    """Return the map after what was learnt, as it is learnt from the same rows."""
+    joined = join_maps(Taught(first.recipe, first.statistics, first.features))
+    assert joined is not None
+    return joined
 
 
 def _require_dense(encoder: Encoder, X: Any) -> Any:

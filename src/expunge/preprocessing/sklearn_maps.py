@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.kernel_approximation import RBFSampler, SkewedChi2Sampler
@@ -201,6 +202,18 @@ class Chain:
         return count_features(encoder, np.empty((0, 0)), n_columns=n_columns)
 
 
+def unfold(step: Any) -> list[Any]:
+    """Return the steps of a Pipeline, or a step; a norm of terms is one by itself."""
+    if type(step) is Pipeline:
+        steps = [one for _, one in step.steps if one not in SKIPPED]
+        return [own for one in steps for own in unfold(one)]
+    given: Any = step
+    if type(step) is TfidfTransformer and given.use_idf and given.norm is not None:
+        norm = Normalizer(norm=given.norm)
+        return [clone(given).set_params(norm=None), norm]
+    return [step]
+
+
 def learns(step: Any) -> bool:
     """Whether a step of scikit-learn learns from rows, or may do so."""
     if step in SKIPPED or step == "drop":
@@ -228,6 +241,8 @@ def read_map(step: Any) -> Encoder | None:
         raise _refuse_bins(step)
     known = MAPS.get(type(step).__name__)
     if known is None or type(step) is not known[0]:
+        return None
+    if isinstance(step, SplineTransformer) and isinstance(step.knots, str):
         return None
     return SklearnMap(type(step).__name__, known[1](step))
 
@@ -366,12 +381,6 @@ def _require_width(parameters: dict[str, Any], n_columns: int) -> None:
 
 
 def _read_splines(step: SplineTransformer) -> dict[str, Any]:
-    if isinstance(step.knots, str):
-        raise Unsupported(
-            f"SplineTransformer(knots={step.knots!r}) learns its knots from the rows; "
-            "give them: knots=[[0, 20], [50, 40], [100, 60]], one line for each knot "
-            "and one number in it for each column"
-        )
     if step.extrapolation == "error":
         raise Unsupported(
             "SplineTransformer(extrapolation='error') would refuse rows that come "

@@ -28,7 +28,9 @@ from sklearn.preprocessing import (
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    QuantileTransformer,
     RobustScaler,
+    SplineTransformer,
     StandardScaler,
 )
 from sklearn.utils._indexing import _get_column_indices
@@ -73,9 +75,10 @@ from .encoder import (
     title_of,
 )
 from .hashed import read_text_column
-from .sklearn_maps import SKIPPED, read_map
+from .learnt_maps import FitColumns, read_learnt_splines, read_quantiles
+from .sklearn_maps import read_map, unfold
 
-Described = FillGaps | Scale | OneHot | Ordinal | Bins | DatePart
+Described = FillGaps | Scale | OneHot | Ordinal | Bins | DatePart | FitColumns
 MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
 WORKING = (
     "leave it out, or make it a map of rows of your own (expunge.Encoder) if it learns "
@@ -93,7 +96,6 @@ _IMPUTE = "use SimpleImputer(add_indicator=True)"
 # What does nearly the same and forgets.
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
-        "QuantileTransformer": "use expunge.Bins()",
         "PowerTransformer": "use FunctionTransformer(np.arcsinh), or expunge.Bins()",
         "TargetEncoder": "use OneHotEncoder(handle_unknown='ignore', min_frequency=10)",
         "LabelBinarizer": "use OneHotEncoder()",
@@ -222,8 +224,8 @@ def _describe_groups(
     """Return the groups of a transformer of these columns."""
     if isinstance(step, str):
         return [] if step == "drop" else [Group(columns)]
-    if type(step) is Pipeline:
-        return _describe_pipeline(step, X, columns=columns, maps=maps)
+    if type(step) is Pipeline or len(unfold(step)) > 1:
+        return _describe_pipeline(unfold(step), X, columns=columns, maps=maps)
     if type(step) is ColumnTransformer:
         return _describe_column_transformer(step, X, columns=columns, maps=maps)
     encoder = read_text_column(step, len(columns)) or read_map(step)
@@ -233,10 +235,9 @@ def _describe_groups(
 
 
 def _describe_pipeline(
-    pipeline: Pipeline, X: Any, *, columns: tuple[Source, ...], maps: _Maps
+    steps: Sequence[Any], X: Any, *, columns: tuple[Source, ...], maps: _Maps
 ) -> list[Group]:
     """Return the groups of the first step, with the later ones added to each."""
-    steps = [step for _, step in pipeline.steps if step not in SKIPPED]
     if not steps:
         return [Group(columns)]
     groups = _describe_groups(steps[0], X, columns=columns, maps=maps)
@@ -244,11 +245,15 @@ def _describe_pipeline(
         encoder = read_map(step)
         if encoder is not None:
             if any(group != Group(group.columns) for group in groups):
-                raise Unsupported(
-                    f"{title_of(encoder)} after a step that learns, and before another "
-                    "step or for some columns alone; put it before the steps that "
-                    "learn, or last of all, after the ColumnTransformer"
-                )
+                if len(groups) > 1:
+                    raise Unsupported(
+                        f"{title_of(encoder)} after a step that learns, and before "
+                        "another step; put it before the steps that learn, or last of "
+                        "all, after the ColumnTransformer"
+                    )
+                then = (*groups[0].then, encoder)
+                groups = [replace(groups[0], then=then)]
+                continue
             given = tuple(source for group in groups for source in group.columns)
             groups = [maps.add(encoder, given, X)]
             continue
@@ -322,6 +327,13 @@ def _refuse_step(step: Any) -> Unsupported:
 def _add_step(group: Group, step: Described, *, given: Any) -> Group:
     """Return the group with one more step, if the order is one we can follow."""
     name = type(given).__name__
+    if group.then:
+        raise Unsupported(
+            f"{name} after {title_of(group.then[-1])}, whose result no sums tell of; "
+            "put it before, or leave it out"
+        )
+    if isinstance(step, FitColumns):
+        return _add_learnt(group, step)
     if isinstance(step, Bins) and group == Group(group.columns):
         return replace(group, encode=step)
     if isinstance(step, Bins) or isinstance(group.encode, Bins):
@@ -359,6 +371,21 @@ def _add_step(group: Group, step: Described, *, given: Any) -> Group:
     if group.scale is not None or group.scale_first:
         raise _wrong_order(name)
     return replace(group, scale=step)
+
+
+def _add_learnt(group: Group, step: FitColumns) -> Group:
+    """Return the group with a map that is learnt from the values of its columns."""
+    if group.encode is not None or isinstance(group.scale, WeighTerms):
+        raise Unsupported(
+            f"{step.name} after a step that makes categories, bins or weights of "
+            "terms; it takes columns of numbers, filled or scaled"
+        )
+    if group.fill is not None and group.fill.indicator:
+        raise Unsupported(
+            f"SimpleImputer(add_indicator=True) before {step.name}; leave "
+            "add_indicator out"
+        )
+    return replace(group, then=(step,))
 
 
 def _wrong_order(name: str) -> Unsupported:
@@ -459,11 +486,6 @@ def _read_terms(step: Any, n_columns: int) -> WeighTerms:
             "TfidfTransformer(smooth_idf=False): a term that nobody has any more would "
             "have an infinite weight; leave smooth_idf at its default"
         )
-    if step.norm is not None:
-        raise Unsupported(
-            f"TfidfTransformer(norm={step.norm!r}) at this place; set norm=None, and "
-            "let Normalizer() be the last step of all"
-        )
     return WeighTerms()
 
 
@@ -555,5 +577,7 @@ READERS: Mapping[type, Callable[[Any, int], Described]] = MappingProxyType(
         OrdinalEncoder: _read_ordinal,
         Bins: _read_bins,
         DatePart: _read_date_part,
+        SplineTransformer: read_learnt_splines,
+        QuantileTransformer: read_quantiles,
     }
 )

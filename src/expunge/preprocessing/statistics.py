@@ -150,6 +150,8 @@ def count_rows(recipe: Recipe, raw: Matrix) -> Statistics:
 
 def needs_order(group: Group) -> bool:
     """Whether sums do not tell what is learned of these columns of numbers."""
+    if group.then and getattr(group.then[0], "needs_order", False):
+        return True
     if isinstance(group.encode, OneHot):
         return False
     if isinstance(group.encode, Bins):
