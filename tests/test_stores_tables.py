@@ -132,7 +132,7 @@ class TestPeople:
     def left(self, store: Store, keystore: Keystore, model: str = "m") -> list[bytes]:
         with store.read() as connection:
             found = people_table.read_rows_in_use(connection, model)
-        return [*people_table.unseal_rows(keystore, found)]
+        return [*people_table.unseal_rows_in_use(keystore, model, found=found)]
 
     @pytest.mark.parametrize(
         "gone", [[300], [0, 255, 256, 599], [*range(256, 512)], [*range(600)]]

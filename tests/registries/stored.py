@@ -162,7 +162,7 @@ def has_keys(registry: Registry, model: str) -> bool:
         with found.store.read() as connection:
             used = people_table.read_rows_in_use(connection, model)
             state = releases_table.read_keys(connection)[model]
-        numbers = [state, *(one.key for one in used)]
+        numbers = [state, *(key for key, _, _ in used)]
         files = [
             int(path.name.rpartition(".")[2])
             for path in found.checkpoints.folder.glob(f"{model}.*")
@@ -190,7 +190,7 @@ def keys_in_use(registry: Registry, model: str) -> set[bytes]:
     """Return the keys to the rows that a model uses."""
     with registry._context.store.read() as connection:
         used = people_table.read_rows_in_use(connection, model)
-    return {*registry._context.keystore.load(one.key for one in used).values()}
+    return {*registry._context.keystore.load(key for key, _, _ in used).values()}
 
 
 def keys_apart(registry: Registry, model: str) -> set[bytes]:

@@ -452,7 +452,7 @@ class Context(Private):
         """Yield the rows that a model uses, or those under this key and later ones."""
         with self.store.read() as connection:
             found = people_table.read_rows_in_use(connection, name, first=first)
-        yield from people_table.unseal_rows(self.keystore, found)
+        yield from people_table.unseal_rows_in_use(self.keystore, name, found=found)
 
 
 class RegistryPart:

@@ -10,9 +10,11 @@ is the places of their rows, and the checkpoint says where the files are. Rows t
 later, or come back, are sealed like others, under keys with higher numbers.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,7 +53,9 @@ PARTS = (
     *(PrivateModel, Learned, Mapped, Balanced, FoldChooser),
     *(InputRows, HashedTexts, FixedMap),
 )
-# Arrays of a person's sparse rows that do not have one value for each row.
+# How many people's rows are joined at once, and the length of a header before it.
+AT_ONCE, LENGTH_BYTES = 4096, 8
+# Arrays of sparse rows that do not have one value for each row.
 ENTRIES = ("numbers", "columns", "width")
 
 # What begins the places of rows in files: no value of safetensors is so long.
@@ -280,18 +284,17 @@ def load_rows(
     Parameters
     ----------
     people
-        The rows of each, joined to those before while they come from the store.
+        The rows of each; they are joined while they come from the store.
     without
         Places of rows to leave out.
     """
-    load, joined = import_safetensors().load, _JoinedArrays()
-    gone = set() if without is None else set(without.tolist())
-    for data in people:
-        part = load(data)
-        if not gone.isdisjoint(part["places"].tolist()):
-            part = _leave_out(part, gone)
-        joined.append(part)
-    arrays = joined.arrays()
+    left = iter(people)
+    parts: list[dict[str, NDArray[Any]]] = []
+    while members := list(islice(left, AT_ONCE)):
+        parts += _join_people(members)
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if without is not None and len(without):
+        arrays = _leave_out(arrays, without)
     rows = Rows(_load_design(arrays), arrays["y"], arrays["weight"])
     places = arrays["places"]
     if (np.diff(places) > 0).all():
@@ -300,27 +303,27 @@ def load_rows(
     return rows.take(order), places[order]
 
 
-class _JoinedArrays:
-    """Arrays of many parts, each name's joined to one while the parts are read."""
+def _join_people(people: Iterable[bytes]) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the arrays of people, those of the same shapes joined at once.
 
-    def __init__(self) -> None:
-        self._bytes: dict[str, bytearray] = {}
-        self._last: dict[str, NDArray[Any]] = {}
-
-    def append(self, part: dict[str, NDArray[Any]]) -> None:
-        """Add another part, with arrays of the same names."""
-        for name, array in part.items():
-            self._bytes.setdefault(name, bytearray()).extend(array.tobytes())
-        self._last = part
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays, in the memory where they were joined."""
-        return {
-            name: np.frombuffer(self._bytes[name], last.dtype).reshape(
-                -1, *last.shape[1:]
-            )
-            for name, last in self._last.items()
-        }
+    These have the same header in the format of safetensors, so that each array is at
+    the same place in all of them.
+    """
+    alike: dict[bytes, list[bytes]] = {}
+    for data in people:
+        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+        alike.setdefault(data[:end], []).append(data[end:])
+    for header, contents in alike.items():
+        n, stated = len(contents), json.loads(header[LENGTH_BYTES:])
+        first = import_safetensors().load(header + contents[0])
+        joined = np.frombuffer(b"".join(contents), dtype=np.uint8).reshape(n, -1)
+        arrays = {}
+        for name, like in first.items():
+            begin, end = stated[name]["data_offsets"]
+            array = np.ascontiguousarray(joined[:, begin:end]).reshape(-1)
+            shape = n * len(like), *like.shape[1:]
+            arrays[name] = array.view(like.dtype).reshape(shape)
+        yield arrays
 
 
 def _dump_design(X: Design, at: Index) -> dict[str, NDArray[Any]]:
@@ -354,17 +357,15 @@ def _make_csr(
     return csr_array((numbers, columns, pointers), shape=(len(lengths), width))
 
 
-def _leave_out(
-    part: dict[str, NDArray[Any]], gone: set[int]
-) -> dict[str, NDArray[Any]]:
-    """Return a person's rows without those at some places."""
-    stay = np.array([place not in gone for place in part["places"].tolist()])
-    kept = {name: array[stay] for name, array in part.items() if name not in ENTRIES}
-    if "X" in part:
+def _leave_out(arrays: dict[str, NDArray[Any]], gone: Index) -> dict[str, NDArray[Any]]:
+    """Return the arrays of rows without those at some places."""
+    stay = ~np.isin(arrays["places"], gone)
+    kept = {name: array[stay] for name, array in arrays.items() if name not in ENTRIES}
+    if "X" in arrays:
         return kept
-    entries = np.repeat(stay, part["lengths"])
-    kept |= {name: part[name][entries] for name in ("numbers", "columns")}
-    return kept | {"width": part["width"]}
+    entries = np.repeat(stay, arrays["lengths"])
+    kept |= {name: arrays[name][entries] for name in ("numbers", "columns")}
+    return kept | {"width": arrays["width"]}
 
 
 def _place_rows(people: Iterable[bytes], n_places: int) -> TrainingRows:

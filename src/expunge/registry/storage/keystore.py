@@ -94,10 +94,10 @@ def unseal(sealed: bytes, key: bytes, *, place: str) -> bytes:
     from cryptography.exceptions import InvalidTag
 
     nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
-    kind = place.partition(" ")[0].rstrip(",")  # and not whose
     try:
         data: bytes = _aead()(key).decrypt(nonce, rest, place.encode())
     except (InvalidTag, ValueError):
+        kind = place.partition(" ")[0].rstrip(",")  # and not whose
         raise StoreFailed(
             f"what the store holds as {kind} was altered, or has a different key; put "
             "database and keys back from the same backup and run expunge restore"

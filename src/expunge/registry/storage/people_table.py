@@ -92,7 +92,11 @@ class PersonRows(Private):
     @property
     def what(self) -> str:
         """What they are sealed as."""
-        return f"rows of {self.tag} in {self.model}"
+        return _rows_of(self.tag, self.model)
+
+
+def _rows_of(tag: str, model: str) -> str:
+    return f"rows of {tag} in {model}"
 
 
 _COLUMNS = (
@@ -112,11 +116,17 @@ EVERY_LINE = select(*_COLUMNS).join(subjects, rows.c.subject == subjects.c.id)
 _TAGGED = EVERY_LINE.where(
     subjects.c.tag.in_(bindparam("tags", expanding=True))
 ).order_by(rows.c.key)
-_IN_USE = EVERY_LINE.where(
-    rows.c.model == bindparam("model"),
-    rows.c.place == IN_USE,
-    rows.c.key >= bindparam("first"),
-).order_by(rows.c.key)
+# Of everybody at once, so nothing is read that opening rows does not take.
+_IN_USE = (
+    select(rows.c.key, subjects.c.tag, rows.c.sealed)
+    .join(subjects, rows.c.subject == subjects.c.id)
+    .where(
+        rows.c.model == bindparam("model"),
+        rows.c.place == IN_USE,
+        rows.c.key >= bindparam("first"),
+    )
+    .order_by(rows.c.key)
+)
 _ENDED = EVERY_LINE.where(
     rows.c.place == HELD, rows.c.until > "", rows.c.until < bindparam("day")
 ).order_by(rows.c.key)
@@ -280,12 +290,27 @@ def seal_rows(keystore: Keystore, found: Sequence[PersonRows]) -> list[PersonRow
 
 def unseal_rows(keystore: Keystore, found: Sequence[PersonRows]) -> Iterator[bytes]:
     """Yield rows as they were before they were sealed."""
-    keys = keystore.load(one.key for one in found)
-    for one in found:
-        if one.key not in keys:
+    return _unseal(keystore, [(one.key, one.what, one.sealed) for one in found])
+
+
+def unseal_rows_in_use(
+    keystore: Keystore, model: str, *, found: Sequence[tuple[int, str, bytes]]
+) -> Iterator[bytes]:
+    """Yield rows that ``read_rows_in_use`` found, as they were."""
+    return _unseal(
+        keystore, [(key, _rows_of(tag, model), sealed) for key, tag, sealed in found]
+    )
+
+
+def _unseal(
+    keystore: Keystore, found: Sequence[tuple[int, str, bytes]]
+) -> Iterator[bytes]:
+    """Yield what each key opens, with what it was sealed as."""
+    keys = keystore.load(number for number, _, _ in found)
+    for number, what, sealed in found:
+        if number not in keys:
             raise destroyed_error("somebody's rows")
-        place = place_of(one.key, one.what)
-        yield unseal(one.sealed, keys[one.key], place=place)
+        yield unseal(sealed, keys[number], place=place_of(number, what))
 
 
 def find_numbers(connection: Connection, tags: Sequence[str]) -> dict[str, int]:
@@ -347,10 +372,10 @@ def find_asked_rows(
 
 def read_rows_in_use(
     connection: Connection, model: str, *, first: int = 0
-) -> list[PersonRows]:
-    """Return the rows that a model uses, or those under this key and later ones."""
-    wanted = {"model": model, "first": first}
-    return [PersonRows(*line) for line in connection.execute(_IN_USE, wanted)]
+) -> list[tuple[int, str, bytes]]:
+    """Return key, tag and sealed rows of all in a model, or from this key on."""
+    found = connection.execute(_IN_USE, {"model": model, "first": first})
+    return [(key, tag, sealed) for key, tag, sealed in found]
 
 
 def read_rows_apart(connection: Connection) -> list[PersonRows]:
