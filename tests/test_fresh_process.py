@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -17,9 +18,11 @@ from expunge.registry import Registry
 KINDS = """
 import pkgutil
 import expunge.registry
-from expunge.core.values import stored_kinds
+from expunge.core.values import STORED_LATER, stored_kinds
 for one in pkgutil.iter_modules(expunge.registry.__path__, "expunge.registry."):
     __import__(one.name)
+for module in STORED_LATER:
+    __import__(module)
 known = set(stored_kinds())
 import expunge.linear_model, expunge.selection, expunge.adopt, expunge.plan
 print(sorted(set(stored_kinds()) - known))
@@ -40,6 +43,21 @@ def run(*words: str) -> str:
 
 def test_a_worker_knows_every_class_that_estimators_are_made_of() -> None:
     assert run("-c", KINDS).strip() == "[]"
+
+
+def test_scikit_learn_is_not_imported_for_a_table_of_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"age": rng.integers(20, 80, 200), "plan": [*"ab"] * 100})
+    people = [f"p{i}" for i in range(200)]
+    model = LogisticRegression(alpha=0.1, preprocessing="auto", budget=Budget())
+    with Registry.create(tmp_path / "registry") as registry:
+        registry.fit("m", model, X, rng.random(200) < 0.5, subjects=people)
+    code = f"""import sys
+from expunge.registry import Registry
+with Registry.open({str(tmp_path / "registry")!r}) as registry:
+    registry.forget(["p3"])
+    print(len(registry.requests.find_models(["p3"])["p3"]), "sklearn" in sys.modules)"""
+    assert run("-c", code).split() == ["0", "False"]
 
 
 @pytest.mark.parametrize("given", ["texts", "dicts", "encoder"])

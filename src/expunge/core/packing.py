@@ -20,7 +20,7 @@ from scipy.linalg import lapack
 
 from ..exceptions import Unsupported
 from .linalg import Symmetric
-from .values import LARGEST_INTEGER, stored_kinds
+from .values import LARGEST_INTEGER, stored_kind, stored_kinds
 
 Arrays: TypeAlias = MutableMapping[str, NDArray[Any]]
 
@@ -115,18 +115,11 @@ def _pack_array(value: Any, path: str, *, arrays: Arrays) -> Any:
 
 def _read_object(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     items = {name: unpack(part, arrays) for name, part in data["fields"].items()}
-    kind = stored_kinds().get(data["class"])
-    if kind is None:
-        raise LookupError(
-            f"no class {data['class']} is marked @expunge.stored; import the module "
-            "that defines it, then load the file"
-        )
-    return kind(**items)
+    return stored_kind(data["class"])(**items)
 
 
 def _read_document(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    kind: Any = stored_kinds()[data["document"]]
-    return kind.from_json(data["text"])
+    return stored_kind(data["document"]).from_json(data["text"])
 
 
 def _read_triangles(data: Any, arrays: Mapping[str, NDArray[Any]]) -> Symmetric:

@@ -15,6 +15,7 @@ Nothing here needs an array: what only takes requests in does not wait for SciPy
 import json
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from json.encoder import encode_basestring
 from typing import Any, NoReturn, SupportsIndex, TypeVar
 
@@ -37,6 +38,8 @@ LARGEST_INTEGER = 2**53 - 1  # that a double holds exactly, as JSON numbers are
 DEEPEST = 64  # objects and lists inside one another
 
 _STORED: dict[str, type] = {}
+STORED_LATER: list[str] = []
+"""Modules that take long to import: they are imported for a class that nobody knows."""
 
 
 def stored(kind: Class) -> Class:
@@ -58,6 +61,18 @@ def stored(kind: Class) -> Class:
 def stored_kinds() -> Mapping[str, type]:
     """Return the classes that files may hold, by name."""
     return _STORED
+
+
+def stored_kind(name: str) -> Any:
+    """Return the class of this name, from a module of ``STORED_LATER`` if need be."""
+    while name not in _STORED and STORED_LATER:
+        import_module(STORED_LATER.pop())
+    if name not in _STORED:
+        raise LookupError(
+            f"no class {name} is marked @expunge.stored; import the module that "
+            "defines it, then load the file"
+        )
+    return _STORED[name]
 
 
 class Spelled:

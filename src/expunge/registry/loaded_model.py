@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 from ..core.arrays import Design, Index
 from ..core.packing import pack, unpack
 from ..core.rows import Rows, RowSource
-from ..core.values import Private, stored
+from ..core.values import STORED_LATER, Private, stored
 from ..exceptions import Unsupported
 from ..files.folder import (
     frame,
@@ -36,11 +36,7 @@ from ..files.folder import (
 )
 from ..long.source import Source
 from ..preprocessing.balance import Balanced
-from ..preprocessing.fixed_map import FixedMap
-from ..preprocessing.hashed import HashedTexts
-from ..preprocessing.inputs import InputRows
 from ..preprocessing.learned import Learned
-from ..preprocessing.mapped import Mapped
 from ..private_model.model import PrivateModel, require_optimised
 from ..private_model.people_model import PeopleModel
 from ..private_model.snapshot import PublicModel, Snapshot
@@ -49,10 +45,10 @@ from ..selection.fold_chooser import FoldChooser
 from .storage.releases_table import check_content
 
 # What models in checkpoints are made of; importing it lets them be read.
-PARTS = (
-    *(PrivateModel, Learned, Mapped, Balanced, FoldChooser),
-    *(InputRows, HashedTexts, FixedMap),
-)
+PARTS = (PrivateModel, Learned, Balanced, FoldChooser)
+# scikit-learn takes a second to import: only models that have these parts wait for it.
+OTHER_PARTS = ("fixed_map", "hashed", "inputs", "mapped", "pairs")
+STORED_LATER += [f"expunge.preprocessing.{part}" for part in OTHER_PARTS]
 # How many people's rows are joined at once, and the length of a header before it.
 AT_ONCE, LENGTH_BYTES = 4096, 8
 # Arrays of sparse rows that do not have one value for each row.
