@@ -165,6 +165,7 @@ class TestExtend:
         assert (entry.notified, entry.deadline) == (str(today()), str(later))
         with pytest.raises(InvalidInput, match="no law extends it twice"):
             registry.requests.extend(waiting, "many", notified=today())
+        registry.requests.proceed(waiting)
         registry.requests.apply()
         receipt = receipt_of(registry, waiting)
         assert receipt.entry.deadline == str(later)

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from expunge.exceptions import InvalidInput, UnknownRequest, UnknownSubject
+from expunge.exceptions import (
+    InvalidInput,
+    NeedsDecision,
+    RequestConflict,
+    UnknownRequest,
+    UnknownSubject,
+)
 from expunge.ledger import RequestCompleted, check_export
 from expunge.linear_model.base import private_model
-from expunge.registry import Registry, Request
+from expunge.registry import Decider, Registry, Request, RequestRule
 from expunge.rights import Identifier
 from tests.registries import (
     Crash,
@@ -99,6 +106,13 @@ class RegistryMachine(RuleBasedStateMachine):
         self.restorable = False
         self.n_requests = 0
         self.registry = Registry.create(self.folder)
+        create = self.registry.access.create
+        self.secrets = {
+            who: create(who, ["operate"], owner=who)[1] for who in ("ada", "bob")
+        }
+        self.registry.rules.set("object", RequestRule(four_eyes=True))
+        self.approved: dict[str, set[str]] = {}  # by request that wants two people
+        self.idle: set[str] = set()  # their operator lets them wait
         for name, size in (("a", N), ("b", N // 2)):
             self.fit(self.registry.fit, name, range(size))
         self.restart_and_take_backup()
@@ -162,6 +176,17 @@ class RegistryMachine(RuleBasedStateMachine):
         log = self.registry.ledger.entries()
         done = [entry.request for entry in log if isinstance(entry, RequestCompleted)]
         assert sorted(done) == sorted(set(stages) - waiting)
+
+    @invariant()
+    def nothing_is_applied_before_two_approve(self) -> None:
+        for request, people in self.approved.items():
+            status = self.registry.requests.status(request)
+            made = {one.person for one in self.registry.requests.decisions(request)}
+            assert made == people
+            assert status.stage == "accepted" or len(people) == len(self.secrets)
+            assert bool(status.missing) == (len(people) < len(self.secrets))
+        for request in self.idle:
+            assert self.registry.requests.status(request).stage == "accepted"
 
     @invariant()
     def the_ledger_stands(self) -> None:
@@ -248,8 +273,66 @@ class RegistryMachine(RuleBasedStateMachine):
                 self.note(asked)
         self.settle()
 
+    @rule(
+        wanted=people_asked,
+        two=st.booleans(),
+        idle=st.booleans(),
+        place=crashes(n_places=2, n_calls=2),
+    )
+    def ask_with_time_to_think(
+        self, wanted: frozenset[int], two: bool, idle: bool, place: Place | None
+    ) -> None:
+        for asked in self.drawn(wanted):
+            one = replace(asked, right="object" if two else "erase")
+            self.registry.requests.accept([one])
+            self.note(one)
+            if two:
+                self.approved[one.request] = set()
+            if not idle:
+                continue
+            try:
+                with crashing(place):
+                    self.registry.requests.wait(one.request)
+            except Crash:
+                self.after_crash()
+                self.registry.requests.wait(one.request)
+            self.idle.add(one.request)
+
+    def still_wanting(self, who: str) -> list[str]:
+        return sorted(one for one, people in self.approved.items() if who not in people)
+
+    @precondition(lambda self: self.still_wanting("ada") or self.still_wanting("bob"))
+    @rule(
+        data=st.data(),
+        who=st.sampled_from(["ada", "bob"]),
+        place=crashes(n_places=2, n_calls=1),
+    )
+    def approve(self, data: st.DataObject, who: str, place: Place | None) -> None:
+        left = self.still_wanting(who)
+        if not left:
+            return
+        request = data.draw(st.sampled_from(left))
+        by = Decider(shown=self.secrets[who])
+        try:
+            with crashing(place):
+                self.registry.requests.approve(request, by=by)
+        except Crash:
+            self.after_crash()
+            with suppress(NeedsDecision):  # the journal may have it
+                self.registry.requests.approve(request, by=by)
+        self.approved[request].add(who)
+        with pytest.raises((NeedsDecision, RequestConflict)):
+            self.registry.requests.approve(request, by=by)
+
     @rule()
     def apply(self) -> None:
+        for request in self.idle:
+            self.registry.requests.proceed(request)
+        self.idle.clear()
+        for who, secret in self.secrets.items():
+            for request in self.still_wanting(who):
+                self.registry.requests.approve(request, by=Decider(shown=secret))
+                self.approved[request].add(who)
         self.registry.requests.apply()
         assert set(self.stages().values()) <= {"completed"}
         assert self.owed == []

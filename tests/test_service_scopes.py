@@ -24,6 +24,7 @@ FILLED = {
     "token": "0" * 16,
     "delivery": ID,
     "webhook": ID,
+    "right": "erase",
 }
 
 ANYBODY = ("nobody", *SCOPES)
@@ -44,6 +45,10 @@ API = {
     "POST /requests/{request}/refuse": OPERATORS,
     "POST /requests/{request}/extend": OPERATORS,
     "POST /requests/{request}/exact": OPERATORS,
+    "POST /requests/{request}/identity": OPERATORS,
+    "POST /requests/{request}/approve": OPERATORS,
+    "POST /requests/{request}/wait": OPERATORS,
+    "POST /requests/{request}/proceed": OPERATORS,
     "GET /near-misses": OPERATORS,
     "GET /models": WATCHERS,
     "GET /models/{name}": WATCHERS,
@@ -68,6 +73,9 @@ API = {
     "GET /tokens": ADMINS,
     "POST /tokens": ADMINS,
     "DELETE /tokens/{token}": ADMINS,
+    "POST /tokens/{token}/trust": ADMINS,
+    "GET /rules": WATCHERS,
+    "PUT /rules/{right}": ADMINS,
     "GET /openapi.json": ANYBODY,
 }
 PAGES = {
@@ -80,6 +88,10 @@ PAGES = {
     "POST /requests/{request}/refuse": OPERATORS,
     "POST /requests/{request}/extend": OPERATORS,
     "POST /requests/{request}/exact": OPERATORS,
+    "POST /requests/{request}/identity": OPERATORS,
+    "POST /requests/{request}/approve": OPERATORS,
+    "POST /requests/{request}/wait": OPERATORS,
+    "POST /requests/{request}/proceed": OPERATORS,
     "GET /models": WATCHERS,
     "GET /models/{name}": WATCHERS,
     "POST /models/{name}/release": OPERATORS,
@@ -94,6 +106,8 @@ PAGES = {
     "POST /settings/webhooks/{webhook}/remove": ADMINS,
     "POST /settings/tokens": ADMINS,
     "POST /settings/tokens/{token}/revoke": ADMINS,
+    "POST /settings/tokens/{token}/trust": ADMINS,
+    "POST /settings/rules": ADMINS,
 }
 OTHERS = {
     "GET /healthz": ANYBODY,

@@ -156,6 +156,14 @@ class WindowOpen(ExpungeError):
     """An earlier request about the same people waits for its window; so does this."""
 
 
+class NeedsDecision(ExpungeError):
+    """Operators must decide first: one must approve, or a second person must agree."""
+
+
+class OneAgreed(NeedsDecision):
+    """It is noted that the caller agrees; nothing is done until a second does, too."""
+
+
 class Unforeseen(ExpungeError):
     """An error that nobody foresaw stopped a request, which waits; others went on.
 

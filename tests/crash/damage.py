@@ -10,7 +10,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -333,4 +333,4 @@ def _one_further(place: Place) -> Place:
     """Return a place whose story ends with the next request."""
     story = place.story
     step = Step(len(story.steps), "forget", (place.next,))
-    return place._replace(story=Story(story.samples, (*story.steps, step)))
+    return place._replace(story=replace(story, steps=(*story.steps, step)))

@@ -14,7 +14,8 @@ import numpy as np
 
 from expunge import Budget, LinearRegression, LogisticRegression
 from expunge.core.arrays import Matrix, Vector
-from expunge.registry import Registry, Request
+from expunge.registry import Registry, Request, RequestRule
+from expunge.rights.standing import RIGHTS
 
 N_FEATURES = 4
 ROWS_EACH = 2
@@ -123,10 +124,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Story:
-    """What happens, in order; ``FIRST`` of the samples are fitted at the beginning."""
+    """What happens, in order; ``FIRST`` of the samples are fitted at the beginning.
+
+    With ``four_eyes`` two people must approve every request, and somebody must have
+    checked who asks.
+    """
 
     samples: Mapping[str, Sample]
     steps: tuple[Step, ...]
+    four_eyes: bool = False
 
     def requests(self) -> dict[str, Request]:
         """Return every request by its id."""
@@ -173,7 +179,7 @@ class Story:
         first = next(asked, None)
         if first is not None:
             return self.until(first)
-        return Story(self.samples, self.steps[:place])
+        return Story(self.samples, self.steps[:place], self.four_eyes)
 
     def begin(self, folder: Path, url: str | None) -> None:
         """Make the registry and fit its models."""
@@ -183,6 +189,20 @@ class Story:
                 registry.fit(
                     name, unfitted(name), sample.X, sample.y, subjects=sample.owners
                 )
+            if self.four_eyes:
+                made = [
+                    registry.access.create(who, ["operate"], owner=who)[1]
+                    for who in ("ada", "bob")
+                ]
+                tokens_beside(folder).write_text("\n".join(made))
+                rule = RequestRule(identity=True, four_eyes=True)
+                for right in RIGHTS:
+                    registry.rules.set(right, rule)
+
+
+def tokens_beside(folder: Path) -> Path:
+    """Return the file of the tokens of the people who approve."""
+    return folder.with_name("tokens")
 
 
 def as_sample(new: Any, person: str) -> Sample:

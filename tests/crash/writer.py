@@ -72,7 +72,7 @@ def tell(seed: int, n_steps: int, theme: Theme = ERASURES) -> Story:
     writer = _Writer(chance, samples, rights)
     for step, other in zip(asking, others, strict=True):
         writer.write(other, step)
-    return Story(samples, tuple(writer.steps))
+    return Story(samples, tuple(writer.steps), four_eyes=seed % 3 == 1)
 
 
 def _asking(chance: random.Random, place: int, rights: Sequence[Right]) -> Step:

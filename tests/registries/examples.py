@@ -119,6 +119,8 @@ def status_of(request: str = "0" * 32, **changes: Any) -> RequestStatus:
         "sender": "",
         "details": "{}",
         "fingerprint": "",
+        "wants": "",
+        "grace_days": 0,
     }
     return RequestStatus(**asked | changes)
 

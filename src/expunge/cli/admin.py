@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that look after a registry: init, restore, rotate and log."""
+"""Commands that look after a registry: init, rules, restore, rotate, log."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput, NoRegistry
-from .options import FOLDER, Folder, Yes, open_registry, require_file
+from .options import FOLDER, Folder, Yes, open_registry, operator, require_file
 from .output import (
     LOST,
     CommandFailed,
@@ -315,6 +315,81 @@ def rotate(
         public = registry / "public.pem"
         text = f"key {signs} signs from now on; publish {public}"
     return Result({"rotated": key.value, "key": signs}, text)
+
+
+def rules(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RIGHT",
+            help="A right; or remove (a model) or withdraw (a release), which know "
+            "--four-eyes alone.",
+        ),
+    ] = None,
+    *,
+    identity: Annotated[
+        bool | None,
+        typer.Option(
+            "--identity/--no-identity", help="It must be checked who asks, or not."
+        ),
+    ] = None,
+    approval: Annotated[
+        bool | None,
+        typer.Option(
+            "--approval/--no-approval", help="Somebody must approve it, or not."
+        ),
+    ] = None,
+    four_eyes: Annotated[
+        bool | None,
+        typer.Option(
+            "--four-eyes/--no-four-eyes",
+            help="Two different people must approve it, or not.",
+        ),
+    ] = None,
+    grace: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DAYS",
+            min=0,
+            help="It is applied after so many days, and can be taken back until then.",
+        ),
+    ] = None,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Show or set what requests pass before they are applied, by right.
+
+    A rule holds for requests that come after it was set. Without one, requests are
+    applied at once, or at the end of their window. To let a rule want two people no
+    longer, two must set it; each shows a token that says whose it is, in the
+    environment as EXPUNGE_TOKEN.
+    """
+    from ..registry import RequestRule
+
+    given = {
+        "identity": identity,
+        "approval": approval,
+        "four_eyes": four_eyes,
+        "grace_days": grace,
+    }
+    chosen: dict[str, Any] = {
+        key: value for key, value in given.items() if value is not None
+    }
+    if chosen and name is None:
+        raise InvalidInput("name the right whose rule is to be set, such as erase")
+    with open_registry(registry) as opened:
+        if name is not None and chosen:
+            rule = replace(opened.rules.read().get(name, RequestRule()), **chosen)
+            opened.rules.set(name, rule, by=operator())
+        found = opened.rules.read()
+    shown = {one: asdict(rule) for one, rule in found.items()}
+    if name is not None:
+        shown = {name: asdict(found.get(name, RequestRule()))}
+    rows = [
+        (one, *(str(value) if value else "-" for value in rule.values()))
+        for one, rule in shown.items()
+    ]
+    table = TextTable(("right", "identity", "approval", "four eyes", "grace"), rows)
+    return Result(shown, table if rows else "no rules: requests wait for nobody")
 
 
 def log(

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .options import Debug, Json
+from .options import ACTING, Actor, Debug, Json, Why
 from .output import (
     INTERRUPTED,
     MEANINGS,
@@ -77,14 +77,21 @@ def build_command(words: str) -> Any:
             "debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug
         ),
     }
+    acting = {
+        name: Parameter(name, Parameter.KEYWORD_ONLY, default="", annotation=kind)
+        for name, kind in (("actor", Actor), ("why", Why))
+    }
     for name, parameter in declared.items():
         _, fields = groups.get(name, (None, {name: parameter}))
         for field, option in fields.items():
-            options |= shared if field == "registry" else {}
+            options |= acting | shared if field == "registry" else {}
             options[field] = option.replace(kind=Parameter.KEYWORD_ONLY)
     options |= shared
 
-    def run(*, as_json: bool, debug: bool, **given: Any) -> None:
+    def run(
+        *, as_json: bool, debug: bool, actor: str = "", why: str = "", **given: Any
+    ) -> None:
+        ACTING.name, ACTING.why = actor, why
         for group, (kind, fields) in groups.items():
             given[group] = kind(**{field: given.pop(field) for field in fields})
         perform(partial(function, **given), as_json=as_json, debug=debug)
@@ -218,6 +225,19 @@ COMMANDS = {
     "rectify": ("rows", "Replace the rows of a person in a model by those of a table."),
     "cancel": ("requests", "Take back a request that waits."),
     "exact": ("requests", "State that a request means whom it names, and nobody else."),
+    "approve": (
+        "requests",
+        "Approve a request that waits for it, or state that it was checked who asks.",
+    ),
+    "wait": ("requests", "Let a request wait."),
+    "proceed": (
+        "requests",
+        "Let a request go on that waits for its operator, or was extended.",
+    ),
+    "rules": (
+        "admin",
+        "Show or set what requests pass before they are applied, by right.",
+    ),
     "refuse": (
         "requests",
         "Answer a request that waits with a refusal, and print the receipt.",
@@ -272,6 +292,10 @@ COMMANDS = {
         "Serve a registry: an API, a dashboard, and the protocols of privacy desks.",
     ),
     "token create": ("service", "Make a token, and print it."),
+    "token trust": (
+        "service",
+        "Let a new token count where two people must decide; two must do this.",
+    ),
     "token list": ("service", "List the tokens that have not expired."),
     "token revoke": ("service", "Revoke a token, so that it no longer works."),
     "webhook add": (

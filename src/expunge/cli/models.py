@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exceptions import InvalidInput
-from .options import FOLDER, Folder, ModelName, Yes, open_registry, require_file
+from .options import (
+    FOLDER,
+    Folder,
+    ModelName,
+    Yes,
+    open_registry,
+    operator,
+    require_file,
+)
 from .output import Result, confirm, format_count, release_to_json, show_progress
 from .status import describe_set_aside
 
@@ -188,7 +196,7 @@ def release(
         return Result(release_to_json(made), wrote)
     if to is None and withdraw is not None:
         with open_registry(registry) as opened:
-            opened.models.withdraw(name, withdraw)
+            opened.models.withdraw(name, withdraw, by=operator())
         withdrawn = f"release {withdraw} of {name} is withdrawn"
         return Result({"model": name, "withdrawn": withdraw}, withdrawn)
     raise InvalidInput(
@@ -219,7 +227,7 @@ def remove(name: ModelName, *, yes: Yes = False, registry: Folder = FOLDER) -> R
     with open_registry(registry) as opened:
         confirm(f"Remove model {name}, and destroy its rows and keys?", yes=yes)
         with show_progress("erasing"):
-            opened.models.remove(name)
+            opened.models.remove(name, by=operator())
         status = opened.status()
     numbers = [old.number for old in status.outstanding if old.model == name]
     text = [f"{name} removed; its rows and keys are destroyed"]

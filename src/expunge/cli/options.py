@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that commands share, and the files and registries that they name."""
 
+import os
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from pwd import getpwuid
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +13,7 @@ import typer
 from .output import DATA_MISSING, WRONG_INPUT, CommandFailed
 
 if TYPE_CHECKING:
-    from ..registry import Registry
+    from ..registry import Decider, Registry
 
 FOLDER = Path("expunge-registry")
 
@@ -32,6 +35,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, errors included.
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of a failure.")
 ]
+
+# Of every command that works on a registry: see ``app.build_command``.
+Actor = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Who you are, for the access log (default: the user of this system).",
+    ),
+]
+Why = Annotated[
+    str, typer.Option(metavar="TEXT", help="Why you do this, for the access log.")
+]
+SHOWN_IN = "EXPUNGE_TOKEN"  # where somebody shows a token that says whose it is
 
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the model.")]
 RequestId = Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.")]
@@ -67,6 +83,26 @@ OthersIds = Annotated[
         "spacing, width or zeros are other people's.",
     ),
 ]
+
+
+@dataclass
+class _Acting:
+    """Who calls, as the command line says."""
+
+    name: str = ""
+    why: str = ""
+
+
+ACTING = _Acting()
+
+
+def operator() -> "Decider":
+    """Return who calls: the user of this system, or who they say they are."""
+    from ..registry import Decider
+
+    name = ACTING.name or getpwuid(os.getuid()).pw_name
+    shown = os.environ.get(SHOWN_IN, "").strip()
+    return Decider(name, shown, "command line", ACTING.why)
 
 
 def open_registry(folder: Path) -> "Registry":

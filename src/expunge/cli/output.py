@@ -81,6 +81,7 @@ CODES: Mapping[str, int] = MappingProxyType(
         "MissingExtra": NOT_INSTALLED,
         "Busy": BUSY,
         "WindowOpen": BUSY,
+        "NeedsDecision": BUSY,
         "Unforeseen": BUSY,
         "UnknownSubject": UNKNOWN,
         "UnknownRequest": UNKNOWN,

@@ -17,7 +17,15 @@ import typer
 
 from ..exceptions import Busy, InvalidInput, UnknownSubject
 from ..rights.standing import describe_outcome
-from .options import FOLDER, Folder, RequestId, Yes, open_registry, require_file
+from .options import (
+    FOLDER,
+    Folder,
+    RequestId,
+    Yes,
+    open_registry,
+    operator,
+    require_file,
+)
 from .output import (
     LATE,
     NEAR_MISS,
@@ -44,6 +52,7 @@ if TYPE_CHECKING:
         MeantPeople,
         Registry,
         Request,
+        RequestStatus,
         SortedPeople,
         SubmittedRequests,
     )
@@ -612,6 +621,61 @@ def exact(request: RequestId, *, registry: Folder = FOLDER) -> Result:
         opened.requests.confirm_exact(request)
     told = {"request": request, "near": False}
     return Result(told, f"request {request} is no near miss")
+
+
+def approve(
+    request: RequestId,
+    *,
+    identity: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="State that it was checked who asks: by account, message, document, "
+            "in-person or sender.",
+        ),
+    ] = "",
+    registry: Folder = FOLDER,
+) -> Result:
+    """Approve a request that waits for it, or state that it was checked who asks.
+
+    Where two people must approve, each shows a token that says whose it is, in the
+    environment as EXPUNGE_TOKEN.
+    """
+    with open_registry(registry) as opened:
+        if identity:
+            one = opened.requests.check_identity(request, identity, by=operator())
+        else:
+            one = opened.requests.approve(request, by=operator())
+    return show_wait(one)
+
+
+def wait(
+    request: RequestId,
+    *,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAY",
+            help="Its last day of waiting (default: a week before its deadline).",
+        ),
+    ] = None,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Let a request wait. It goes on by itself as its deadline nears."""
+    with open_registry(registry) as opened:
+        return show_wait(opened.requests.wait(request, until, by=operator()))
+
+
+def proceed(request: RequestId, *, registry: Folder = FOLDER) -> Result:
+    """Let a request go on that waits for its operator, or was extended."""
+    with open_registry(registry) as opened:
+        return show_wait(opened.requests.proceed(request, by=operator()))
+
+
+def show_wait(one: "RequestStatus") -> Result:
+    """Return what a request waits for now."""
+    waits = f"waits for {one.waits_for}" if one.waits_for else "can be applied"
+    return Result(one.to_json(), f"request {one.request} {waits}")
 
 
 def refuse(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..exceptions import needing
-from .options import FOLDER, Folder, Yes, open_registry, require_file
+from .options import FOLDER, Folder, Yes, open_registry, operator, require_file
 from .output import (
     UNEXPECTED,
     WRONG_INPUT,
@@ -159,6 +159,8 @@ def token_to_json(token: "Token") -> dict[str, Any]:
         "scopes": list(token.scopes),
         "created": format_day(token.created),
         "expires": format_day(token.expires),
+        "owner": token.owner,
+        "decides": token.decides,
     }
 
 
@@ -172,6 +174,14 @@ def token_create(
         typer.Option(metavar="SCOPE", help="May be repeated (default: request)."),
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="How long it is valid.")] = 90,
+    owner: Annotated[
+        str,
+        typer.Option(
+            metavar="PERSON",
+            help="Whose it is, by the name that they sign in with; only then it counts "
+            "where two people must decide.",
+        ),
+    ] = "",
     registry: Folder = FOLDER,
 ) -> Result:
     """Make a token, and print it. It is not shown again.
@@ -180,10 +190,36 @@ def token_create(
     download releases), audit (see everything) and admin (all of it, and tokens).
     """
     with open_registry(registry) as opened:
-        token, secret = opened.access.create(name, scope or ["request"], days=days)
+        token, secret = opened.access.create(
+            name,
+            scope or ["request"],
+            days=days,
+            owner=owner,
+            shown=operator().shown,
+        )
     until = format_day(token.expires)
-    note = f"token {token.id} is valid until {until}; it is not shown again"
-    return Result(token_to_json(token) | {"secret": secret}, secret, [note])
+    notes = [f"token {token.id} is valid until {until}; it is not shown again"]
+    if owner and not token.decides:
+        notes.append(
+            "where two people must decide it does not count yet: two others run "
+            f"expunge token trust {token.id}"
+        )
+    return Result(token_to_json(token) | {"secret": secret}, secret, notes)
+
+
+def token_trust(
+    token: Annotated[str, typer.Argument(metavar="ID", help="Id of the token.")],
+    *,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Let a new token count where two people must decide; two must do this.
+
+    Needed for a token that was made while anything wants two people. Each of the two
+    shows their own in the environment, as EXPUNGE_TOKEN.
+    """
+    with open_registry(registry) as opened:
+        opened.rules.trust_token(token, by=operator())
+    return Result({"trusted": token}, f"token {token} counts from now on")
 
 
 def token_list(*, registry: Folder = FOLDER) -> Result:
@@ -191,12 +227,18 @@ def token_list(*, registry: Folder = FOLDER) -> Result:
     with open_registry(registry) as opened:
         tokens = opened.access.tokens()
     rows = [
-        (token.id, " ".join(token.scopes), format_day(token.expires), token.name)
+        (
+            token.id,
+            " ".join(token.scopes),
+            format_day(token.expires),
+            token.owner,
+            token.name,
+        )
         for token in tokens
     ]
     return Result(
         [token_to_json(token) for token in tokens],
-        TextTable(("id", "scopes", "expires", "name"), rows),
+        TextTable(("id", "scopes", "expires", "owner", "name"), rows),
     )
 
 

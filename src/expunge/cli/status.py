@@ -135,6 +135,8 @@ def _show_request(folder: Path, request: str, *, file: Path | None) -> Result:
             pairs.append(("completed", f"{format_day(found.completed)} UTC"))
     if found.outcome:
         pairs.append(("outcome", describe_outcome(found.outcome, found.reason)))
+    if found.waits_for:
+        pairs.append(("waits for", found.waits_for))
     if found.error:
         pairs.append(("held up by", found.error))
     data = found.to_json() | {"receipt": nested}

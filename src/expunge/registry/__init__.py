@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..exceptions import needing
 
 with needing("registry,files", "a registry"):
-    from .access import Token, TrailLine
+    from .access import Token
     from .aliases import AliasesAdded, AmbiguousAlias
     from .clock import ClockStatus
+    from .deciding import Decider
+    from .decisions import Decision, RequestRule
     from .deliveries import Callback, Delivery, DeliveryPage, Endpoint, Outcome
     from .fits import ForgottenInData, LeftOut, NewRows
     from .models import ModelStatus
@@ -27,6 +29,7 @@ with needing("registry,files", "a registry"):
         SubmittedRequests,
     )
     from .storage.releases_table import ReleaseStatus
+    from .trail import TrailLine
 
 if TYPE_CHECKING:
     from .lake import Lake, SourceStatus
@@ -36,6 +39,8 @@ __all__ = [
     "AmbiguousAlias",
     "Callback",
     "ClockStatus",
+    "Decider",
+    "Decision",
     "Delivery",
     "DeliveryPage",
     "Endpoint",
@@ -52,6 +57,7 @@ __all__ = [
     "ReleaseStatus",
     "Request",
     "RequestPage",
+    "RequestRule",
     "RequestStatus",
     "SortedPeople",
     "SourceStatus",

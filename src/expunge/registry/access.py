@@ -4,17 +4,19 @@
 A token is 32 random bytes. It is shown once, and the store has only its hash. A session
 in a browser is a token too, which expires in minutes.
 
-**The trail** says who did what to what, and names no person whom a model could know.
-Its lines are a chain: each has a hash over itself and the line before. Once a day the
-ledger records how many lines there are and the hash of the last one (``TrailSealed``).
-From then on no line before it can be changed or dropped unnoticed.
+A token may say which person it belongs to. Where two people must decide something, it
+vouches for them (``decisions``). One that is made while anything wants two counts for
+that only once two have agreed to it, or if its owner shows another that counts.
+
+**The trail** says who did what to what, see ``trail``. Once a day the ledger records
+how many lines there are and the hash of the last one (``TrailSealed``). From then on
+no line before it can be changed or dropped unnoticed.
 """
 
-import json
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -28,12 +30,14 @@ from ..promise.verification import Verdict
 from .clock import read_clock
 from .completion import state_entry
 from .context import WAIT, RegistryPart, next_entry_time, read_ledger
+from .decisions import any_two, is_same, read_rules
 from .now import now
 from .recovery.losses import ISSUED
 from .statements import SESSION, delete_token
 from .storage.engine import Collision
 from .storage.ledger_table import LedgerBatch
 from .storage.tables import entries, tokens, trail
+from .trail import Note, TrailLine, append_notes, read_last_line
 from .worker import recover
 
 SCOPES = ("request", "operate", "audit", "admin")
@@ -50,9 +54,6 @@ PAGE = 1000
 ATTEMPTS = 20  # to write to the trail beside other processes
 _FIND = select(tokens).where(
     tokens.c.hash == bindparam("hash"), tokens.c.expires > bindparam("now")
-)
-_LAST = (
-    select(trail.c.sequence, trail.c.hash).order_by(trail.c.sequence.desc()).limit(1)
 )
 _SECRET = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 
@@ -73,6 +74,11 @@ class Token:
     created, expires
         In milliseconds since 1970. A session whose end is fixed counts as created so
         early that it is then at its oldest.
+    owner
+        Which person it belongs to, by all names that they go by here, with ``|``
+        between; empty if that was not said.
+    decides
+        Whether it counts where two people must decide, if it has an owner.
     """
 
     id: str
@@ -80,6 +86,8 @@ class Token:
     scopes: tuple[str, ...]
     created: int
     expires: int
+    owner: str = ""
+    decides: bool = True
 
     def may(self, scope: str) -> bool:
         """Return whether the token has a scope, or one that includes it."""
@@ -88,28 +96,17 @@ class Token:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TrailLine:
-    """Who did what to what, and when."""
-
-    sequence: int
-    time: int
-    actor: str
-    action: str
-    target: str
-    hash: str
-
-    def hash_after(self, before: str) -> str:
-        """Return the hash that the line must have after one with a hash."""
-        said = [self.sequence, self.time, self.actor, self.action, self.target, before]
-        return sha256(json.dumps(said).encode()).hexdigest()
-
-
 class RegistryAccess(RegistryPart):
     """Tokens and trail of a registry, as ``Registry.access``."""
 
     def create(
-        self, name: str, scopes: Sequence[str], *, days: int = 90
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        days: int = 90,
+        owner: str = "",
+        shown: str = "",
     ) -> tuple[Token, str]:
         """Make a token; return it with its secret, which is kept nowhere.
 
@@ -121,11 +118,28 @@ class RegistryAccess(RegistryPart):
             What it allows.
         days
             After how many it expires.
+        owner
+            The person whom it belongs to, by the name that they sign in with. Several
+            tokens of one owner are one person's.
+        shown
+            The secret of another token of the owner. Needed for a token that counts
+            at once where anything wants two people.
         """
         if days < 1:
             raise InvalidInput(f"days={days}; a token is valid for at least a day")
+        if owner:
+            _require_name(owner)
         time = now()
-        return self._create(name, scopes, kind=TOKEN, lasts=(time, time + days * DAY))
+        with self._context.store.read(snapshot=False) as connection:
+            decides = not any_two(read_rules(connection))
+        if shown and not decides:
+            known = self.find(shown)
+            if known is not None:
+                decides = known.decides and is_same(known.owner, owner)
+        return self._create(
+            Token("", name, tuple(scopes), time, time + days * DAY, owner, decides),
+            kind=TOKEN,
+        )
 
     def create_session(
         self,
@@ -134,6 +148,8 @@ class RegistryAccess(RegistryPart):
         *,
         minutes: int,
         until: int | None = None,
+        owner: str = "",
+        decides: bool = False,
     ) -> tuple[Token, str]:
         """Make the token of a session in a browser; see ``create``.
 
@@ -145,22 +161,23 @@ class RegistryAccess(RegistryPart):
             After how many without use it expires.
         until
             When that token expires, which the session does not outlive.
+        owner, decides
+            Of that token, or as the identity provider vouches for them.
         """
         time = now()
         longest = time + LONGEST_SESSION
         end = longest if until is None else min(longest, until)
         lasts = end - LONGEST_SESSION, min(time + minutes * MINUTE, end)
-        return self._create(name, scopes, kind=SESSION, lasts=lasts)
+        asked = Token("", name, tuple(scopes), *lasts, owner, decides)
+        return self._create(asked, kind=SESSION)
 
-    def _create(
-        self, name: str, scopes: Sequence[str], *, kind: str, lasts: tuple[int, int]
-    ) -> tuple[Token, str]:
+    def _create(self, asked: Token, *, kind: str) -> tuple[Token, str]:
         secret = PREFIX + _encode(random_bytes(SECRET_BYTES))
-        token = Token(
-            random_bytes(ID_BYTES).hex(),
-            _require_name(name),
-            _require_scopes(scopes),
-            *lasts,
+        token = replace(
+            asked,
+            id=random_bytes(ID_BYTES).hex(),
+            name=_require_name(asked.name),
+            scopes=_require_scopes(asked.scopes),
         )
         line = {
             "id": token.id,
@@ -170,6 +187,8 @@ class RegistryAccess(RegistryPart):
             "created": token.created,
             "expires": token.expires,
             "hash": _hash(secret),
+            "owner": token.owner,
+            "decides": int(token.decides),
         }
         note = {ISSUED: {"token": token.id}} if kind == TOKEN else {}
         with self._context.log.record(note) as connection:
@@ -181,12 +200,8 @@ class RegistryAccess(RegistryPart):
 
     def find(self, secret: str) -> Token | None:
         """Return the token with a secret; None if there is none, or no longer."""
-        if not _SECRET.fullmatch(secret):
-            return None
         with self._context.store.read(snapshot=False) as connection:
-            given = {"hash": _hash(secret), "now": now()}
-            found = connection.execute(_FIND, given).first()
-        return None if found is None else _read_token(found)
+            return find_token(connection, secret)
 
     def tokens(self) -> tuple[Token, ...]:
         """Return all tokens that did not expire, without sessions."""
@@ -232,15 +247,12 @@ class RegistryAccess(RegistryPart):
             later = update(tokens).where(this, tokens.c.expires < expires)
             connection.execute(later.values(expires=expires))
 
-    def record(self, notes: Sequence[tuple[str, str, str]]) -> None:
-        """Write lines of the trail: each an actor, an action and a target."""
+    def record(self, notes: Sequence[tuple[str, ...]]) -> None:
+        """Write lines of the trail: each an actor, an action and a target, see Note."""
         for left in reversed(range(ATTEMPTS)):
             try:
                 with self._context.store.write() as connection:
-                    size, before = _read_last_line(connection)
-                    lines = list(_chain(notes, size=size, before=before))
-                    if lines:
-                        connection.execute(insert(trail), lines)
+                    append_notes(connection, [Note(*one) for one in notes])
                 return
             except Collision:  # another process wrote a line meanwhile
                 if not left:
@@ -317,22 +329,13 @@ class RegistryAccess(RegistryPart):
             start = page[-1].sequence + 1
 
 
-def _chain(
-    notes: Sequence[tuple[str, str, str]], *, size: int, before: str
-) -> Iterator[dict[str, Any]]:
-    """Yield notes as the lines that follow one with a hash."""
-    time = now()
-    for sequence, (actor, action, target) in enumerate(notes, start=size):
-        line = TrailLine(sequence, time, actor, action, target, "")
-        before = line.hash_after(before)
-        yield {
-            "sequence": sequence,
-            "time": time,
-            "actor": actor,
-            "action": action,
-            "target": target,
-            "hash": before,
-        }
+def find_token(connection: Connection, secret: str) -> Token | None:
+    """Return the token with a secret; None if there is none, or no longer."""
+    if not _SECRET.fullmatch(secret):
+        return None
+    given = {"hash": _hash(secret), "now": now()}
+    found = connection.execute(_FIND, given).first()
+    return None if found is None else _read_token(found)
 
 
 def _find_due_seal(
@@ -343,17 +346,11 @@ def _find_due_seal(
     None is due on a day that has one, nor without a line since the last one. After a
     restore the trail may be shorter than it was sealed, so hashes are compared.
     """
-    n_lines, last = _read_last_line(connection)
+    n_lines, last = read_last_line(connection)
     seals = _read_seals(connection)[-1:]
     if not n_lines or any(one.last == last or one.day == day for one in seals):
         return None
     return TrailSealed(sequence=ledger.size, day=day, n_lines=n_lines, last=last)
-
-
-def _read_last_line(connection: Connection) -> tuple[int, str]:
-    """Return how many lines the trail has, and the hash of the last one."""
-    last = connection.execute(_LAST).first()
-    return (0, "") if last is None else (int(last.sequence) + 1, last.hash)
 
 
 def _read_seals(connection: Connection) -> list[TrailSealed]:
@@ -365,7 +362,13 @@ def _read_seals(connection: Connection) -> list[TrailSealed]:
 
 def _read_token(line: Any) -> Token:
     return Token(
-        line.id, line.name, tuple(line.scopes.split()), line.created, line.expires
+        line.id,
+        line.name,
+        tuple(line.scopes.split()),
+        line.created,
+        line.expires,
+        line.owner,
+        bool(line.decides),
     )
 
 

@@ -41,6 +41,8 @@ from .completion import (
     state_withdrawal,
 )
 from .context import WAIT, Context, RegistryPart, give_up_keys
+from .deciding import NOBODY, Decider, require_act
+from .decisions import REMOVE, WITHDRAW, removing, withdrawing
 from .fits import FitOptions, LeftOut, choose_tags, leave_out_forgotten
 from .keys import read_tag_keys, write_tag_key_ids
 from .now import now
@@ -285,8 +287,6 @@ def reanchor_model(context: Context, name: str) -> None:
 
 def remove_model(context: Context, name: str) -> None:
     """Retire a model; the lock is held."""
-    with context.store.read() as connection:
-        releases_table.newest_number(connection, name)  # or refuse
     context.cache.pop(name, None)
     with context.log.batch() as connection:
         time = now()
@@ -480,23 +480,49 @@ class RegistryModels(RegistryPart):
         put_in_place(path, data)
         return next(one for one in shipped if one.number == number)
 
-    def withdraw(self, name: str, number: int) -> None:
-        """State in the ledger that every copy of a release was taken back."""
-        with self._context.hold_lock(WAIT):
-            recover(self._context, WAIT)
-            state_withdrawal(self._context, name, number=number)
+    def withdraw(self, name: str, number: int, *, by: Decider = NOBODY) -> None:
+        """State in the ledger that every copy of a release was taken back.
 
-    def remove(self, name: str) -> None:
+        Parameters
+        ----------
+        name, number
+            Of the release.
+        by
+            Who states it. Where the rule for "withdraw" wants two people, the first of
+            them gets OneAgreed.
+        """
+        context = self._context
+        with context.hold_lock(WAIT):
+            recover(context, WAIT)
+            with context.store.read() as connection:
+                line = releases_table.find_release(connection, name, number=number)
+            about = withdrawing(line.digest)
+            require_act(context, WITHDRAW, about=about, by=by)
+            state_withdrawal(context, name, number=number)
+
+    def remove(self, name: str, *, by: Decider = NOBODY) -> None:
         """Retire a model: destroy its rows, keys and parameters, and state that.
 
         Rows of people who are restricted or held stay sealed apart.
         Its certificates stay, since receipts refer to them. Copies of its releases that
         left are listed in the status until they are withdrawn. Requests that wait are
         applied to the other models. The name cannot be used again.
+
+        Parameters
+        ----------
+        name
+            Of the model.
+        by
+            Who retires it. Where the rule for "remove" wants two people, the first of
+            them gets OneAgreed.
         """
-        with self._context.hold_lock(WAIT):
-            recover(self._context, WAIT)
-            remove_model(self._context, name)
+        context = self._context
+        with context.hold_lock(WAIT):
+            recover(context, WAIT)
+            with context.store.read() as connection:
+                releases_table.newest_number(connection, name)  # or refuse
+            require_act(context, REMOVE, about=removing(name), by=by)
+            remove_model(context, name)
 
     def reanchor(self, name: str) -> None:
         """Rebuild the private state of a model from the remaining rows.

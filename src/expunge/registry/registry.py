@@ -8,8 +8,8 @@
 Any process may accept requests. One at a time applies them, under a lock that ends with
 the process; the next one finishes what it left.
 
-Its parts have what is needed less often: ``requests``, ``access``, ``aliases``,
-``models``, ``lake``, ``deliveries``, ``keys`` and ``ledger``.
+Its parts have what is needed less often: ``requests``, ``rules``, ``access``,
+``aliases``, ``models``, ``lake``, ``deliveries``, ``keys`` and ``ledger``.
 """
 
 import os
@@ -40,6 +40,7 @@ from .context import (
     read_settings,
     require_safe_folder,
 )
+from .deciding import RegistryRules
 from .deliveries import RegistryDeliveries
 from .fits import FitOptions, LeftOut, NewRows
 from .keys import rotate_signing_key, rotate_tag_key
@@ -119,7 +120,7 @@ class Registry:
 
     Attributes
     ----------
-    requests, access, aliases, models, lake, deliveries, keys, ledger
+    requests, rules, access, aliases, models, lake, deliveries, keys, ledger
         Its parts.
     losses
         What could not come back, if it was just restored.
@@ -130,6 +131,7 @@ class Registry:
         self.losses = Losses()
         self.requests = RegistryRequests(context)
         self.access = RegistryAccess(context)
+        self.rules = RegistryRules(context)
         self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
         self.deliveries = RegistryDeliveries(context)
@@ -361,7 +363,8 @@ class Registry:
         """Forget people in every model that holds them; return the receipt.
 
         Requests of others go on waiting, and so does this one if an earlier one about
-        the same people waits for its window (WindowOpen).
+        the same people waits for its window (WindowOpen), or if operators must decide
+        about it first (NeedsDecision).
 
         Parameters
         ----------

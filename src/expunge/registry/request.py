@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 
 from ..exceptions import Busy, InvalidInput, UnknownRequest
-from ..ledger.documents import day_of, midnight
+from ..ledger.documents import DAY, day_of, midnight
 from ..ledger.entries import RequestExtended
 from ..rights.standing import Outcome, Right, forgets
 from .now import today
@@ -60,6 +60,7 @@ COMPLETED: Stage = "completed"
 CANCELLED: Stage = "cancelled"
 STAGES = (ACCEPTED, APPLIED, COMPLETED, CANCELLED)
 PARTLY = "partly"
+NEAR = 7  # days before a deadline, when nobody lets a request wait any longer
 _REQUEST = re.compile(r"[0-9a-f]{32}")
 
 
@@ -93,6 +94,9 @@ class RequestStatus:
         of the models that a rectification has rows for.
     fingerprint
         A keyed hash of what was asked: the same id must not ask for something else.
+    wants, grace_days
+        What operators must decide before it is applied, and by how many days its window
+        was put off: by the rule that held when it came, see ``decisions``.
     stage
         "accepted": on disk, and will be applied. "applied": the models are changed and
         the rows deleted, and what is left on disk is being erased. "completed": done,
@@ -105,6 +109,12 @@ class RequestStatus:
         Why rows are kept sealed after it, and until which day.
     extended, notified
         Why its deadline was extended, and when the person was told.
+    missing
+        What operators must still decide of what it wants.
+    identity
+        How it was checked who asks, as a code.
+    waits
+        Until which day its operator lets it wait; empty if not.
     """
 
     request: str
@@ -119,6 +129,8 @@ class RequestStatus:
     sender: str
     details: str
     fingerprint: str = field(repr=False)
+    wants: str
+    grace_days: int
     stage: Stage = ACCEPTED
     completed: int | None = None
     outcome: Outcome | Literal[""] = ""
@@ -128,11 +140,26 @@ class RequestStatus:
     retained_until: str = ""
     extended: str = ""
     notified: str = ""
+    missing: str = ""
+    identity: str = ""
+    waits: str = ""
 
     @property
     def window(self) -> Window:
-        """The window in which it came."""
-        return Window(self.opens, self.closes)
+        """The window in which it is applied: that in which it came, or a later one."""
+        return Window(self.opens, self.closes, self.grace_days)
+
+    def is_held_up(self, day: str) -> bool:
+        """Whether it waits for an operator on a day, whatever its window is."""
+        return bool(self.missing) or self.waits > day
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for but its window, in words; empty if for nothing."""
+        what = self.missing.replace("identity", "a check of who asks")
+        until = self.waits if self.is_open and self.waits > today().isoformat() else ""
+        operator = f"its operator, until {until}" if until else ""
+        return " and ".join(filter(None, (what, operator)))
 
     @property
     def asked(self) -> Mapping[str, Any]:
@@ -171,6 +198,8 @@ class RequestStatus:
             "reason": self.reason,
             "n_subjects": self.n_subjects,
             "error": self.error,
+            "missing": self.missing,
+            "waits": self.waits,
         }
 
     @property
@@ -229,7 +258,10 @@ def insert_requests(connection: Connection, lines: Sequence[Mapping[str, Any]]) 
         for tag in line[key]
     ]
     for some in chunks(lines):
-        rows = [NEW | {name: line[name] for name in ASKED} for line in some]
+        rows = [
+            NEW | {"missing": line["wants"]} | {name: line[name] for name in ASKED}
+            for line in some
+        ]
         connection.execute(insert(requests), rows)
     for pairs in chunks(named):
         connection.execute(insert(request_tags), pairs)
@@ -394,7 +426,10 @@ _COMPLETE = _ONE.where(requests.c.stage == APPLIED).values(
 _PARTLY = _ONE.where(requests.c.stage == ACCEPTED).values(outcome=PARTLY)
 _FAILED = _ONE.where(requests.c.stage == ACCEPTED).values(error=bindparam("why"))
 _EXTEND = _ONE.values(
-    deadline=bindparam("later"), extended=bindparam("why"), notified=bindparam("told")
+    deadline=bindparam("later"),
+    extended=bindparam("why"),
+    notified=bindparam("told"),
+    waits=bindparam("until"),
 )
 
 
@@ -475,12 +510,16 @@ def write_errors(connection: Connection, errors: Mapping[str, str]) -> None:
 
 
 def write_extension(connection: Connection, entry: RequestExtended) -> None:
-    """Write the new deadline of a request, and why it was extended."""
+    """Write the new deadline of a request, and why it was extended.
+
+    Until that day is near, it waits for its operator.
+    """
     extension = {
         "of": entry.request,
         "later": midnight(entry.deadline),
         "why": entry.reason,
         "told": entry.notified,
+        "until": day_of(midnight(entry.deadline) - NEAR * DAY),
     }
     connection.execute(_EXTEND, extension)
 

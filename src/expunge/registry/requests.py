@@ -22,6 +22,10 @@ read.
 
 **Refusing and extending** are done with the worker's lock: both are in the ledger.
 
+**Deciding**, that somebody's identity was checked, that a request is approved, or that
+it waits or goes on, is a line of the log too (``decisions``). No such line changes what
+the sender sees.
+
 **Listing.** A page is found by where the one before it ended, not by counting rows, so
 that it takes as long at the end of a million requests as at their beginning, and
 requests that come or go meanwhile neither repeat nor hide another.
@@ -59,7 +63,7 @@ from ..exceptions import (
     UnknownSubject,
 )
 from ..ledger import RequestExtended, TagKey, subject_tags
-from ..ledger.documents import FIRST_DAY, day_of, midnight
+from ..ledger.documents import DAY, FIRST_DAY, day_of, midnight
 from ..ledger.entries import EXTENSIONS, REQUEST_BYTES
 from ..ledger.keys import near_tags, request_tag
 from ..private_model.subjects import people, person
@@ -73,6 +77,24 @@ from .aliases import resolve_words
 from .clock import require_clock
 from .completion import finish_committed, state_answers, state_entry
 from .context import WAIT, Context, RegistryPart, next_entry_time, read_ledger
+from .deciding import (
+    NOBODY,
+    Decider,
+    make_decision,
+    record_decision,
+    require_wanted,
+)
+from .decisions import (
+    APPROVAL,
+    GO_ON,
+    IDENTITY,
+    METHODS,
+    WAITS,
+    Decision,
+    find_rule,
+    read_decisions,
+    read_rules,
+)
 from .fits import ERASED, NewRows, read_forgotten_tags
 from .keys import read_tag_keys
 from .log import Content
@@ -83,6 +105,7 @@ from .request import (
     CANCELLED,
     COMPLETED,
     IS_NEAR_MISS,
+    NEAR,
     STAGES,
     MovedMeanwhile,
     RequestStatus,
@@ -373,6 +396,8 @@ def _check(context: Context, given: Request, *, day: date) -> _Sent:
         sender=given.sender,
         details=_check_details(given, right),
         fingerprint="",
+        wants="",
+        grace_days=0,
     )
     return _Sent(given, subjects, row)
 
@@ -559,15 +584,23 @@ def _write_new(
         if newest != keys:
             keys = newest
             possible = {name: subject_tags(name, keys) for name in possible}
+        rules = read_rules(connection)
         for one in new:
             moment = time + delays[one.row.request]
-            window = Window.at(moment, one.given.window)
+            rule = find_rule(rules, one.row.right)
+            # It must end before the deadline, however long ago the person asked.
+            left = (one.row.deadline - moment) // DAY - 1
+            days = max(min(rule.grace_days, left), 0)
+            window = Window.at(moment, one.given.window).put_off(days)
             row = replace(
                 one.row,
                 accepted=moment,
                 opens=window.start,
                 closes=window.close,
                 fingerprint=request_tag(one.content, keys[0]),
+                wants=rule.steps,
+                grace_days=days,
+                missing=rule.steps,
             )
             words = one.given.spellings or one.subjects
             tags = {tag for name in one.subjects for tag in possible[name]}
@@ -946,10 +979,14 @@ class RegistryRequests(RegistryPart):
     def next_close(self) -> int | None:
         """Return when the first window closes of requests that were not tried yet.
 
-        It may have closed; None if no such request waits.
+        It may have closed; None if no such request waits. Those do not count that wait
+        for an operator.
         """
         query = select(func.min(table.c.closes)).where(
-            table.c.stage == ACCEPTED, table.c.error == ""
+            table.c.stage == ACCEPTED,
+            table.c.error == "",
+            table.c.missing == "",
+            table.c.waits <= today().isoformat(),
         )
         with self._context.store.read(snapshot=False) as connection:
             found = connection.scalar(query)
@@ -1161,6 +1198,83 @@ class RegistryRequests(RegistryPart):
             note = context.shred([row.key for row in new_rows])
             with context.store.write() as connection:
                 note(connection)
+        return self.status(request)
+
+    def check_identity(
+        self, request: str, method: str, *, by: Decider = NOBODY
+    ) -> RequestStatus:
+        """State that it was checked who asks, and how.
+
+        Parameters
+        ----------
+        request
+            Which one.
+        method
+            How: "account", "message", "document", "in-person" or "sender".
+        by
+            Who checked it.
+        """
+        if method not in METHODS:
+            raise InvalidInput(f"method={method!r}; give one of {', '.join(METHODS)}")
+        return self._decide(request, IDENTITY, by=by, detail=method)
+
+    def approve(self, request: str, *, by: Decider = NOBODY) -> RequestStatus:
+        """Approve a request whose rule wants that; of two approvals, give one."""
+        return self._decide(request, APPROVAL, by=by)
+
+    def wait(
+        self, request: str, until: str | date | None = None, *, by: Decider = NOBODY
+    ) -> RequestStatus:
+        """Let a request wait; it goes on by itself as its deadline nears.
+
+        Parameters
+        ----------
+        request
+            Which one.
+        until
+            Up to which day, before the deadline; by default a week before it.
+        by
+            Who lets it wait.
+        """
+        # Not beside a worker, which may be applying it.
+        with self._context.hold_lock(WAIT):
+            recover(self._context, WAIT)
+            due = self.status(request).deadline
+            day = day_of(due - NEAR * DAY)
+            if until is not None:
+                day = parse_day(until).isoformat()
+            if not today().isoformat() < day < day_of(due):
+                raise InvalidInput(
+                    f"until={day}; give a day after today and before the deadline, "
+                    f"{day_of(due)}: a request cannot wait past it"
+                )
+            return self._decide(request, WAITS, by=by, detail=day)
+
+    def proceed(self, request: str, *, by: Decider = NOBODY) -> RequestStatus:
+        """Let a request go on that waits for its operator, or was extended."""
+        return self._decide(request, GO_ON, by=by)
+
+    def decisions(self, request: str) -> tuple[Decision, ...]:
+        """Return what operators decided about a request, in order."""
+        require_request_id(request)
+        with self._context.store.read() as connection:
+            require_request(connection, request)
+            return tuple(map(Decision.of, read_decisions(connection, request)))
+
+    def _decide(
+        self, request: str, step: str, *, by: Decider, detail: str = ""
+    ) -> RequestStatus:
+        """Write a decision about a request that waits, unless it is not wanted."""
+        require_request_id(request)
+        context = self._context
+        decision = make_decision(context, by, about=request, step=step, detail=detail)
+
+        def check(connection: Connection) -> None:
+            one = require_request(connection, request)
+            _require_waiting(one)
+            require_wanted(one, decision, made=read_decisions(connection, request))
+
+        record_decision(context, decision, check=check)
         return self.status(request)
 
     def refuse(self, request: str, reason: str, *, wait: float = WAIT) -> str:

@@ -35,6 +35,7 @@ from ..ledger import (
     read_entry,
 )
 from ..promise.certificate import Certificate
+from .decisions import RULES, use_agreement, withdrawing, write_decision, write_rules
 from .events import tell_cancelled, tell_entries
 from .log import STATEMENT, Content
 from .request import (
@@ -123,6 +124,7 @@ class Statement:
         for entry in self.entries:
             if isinstance(entry, ReleaseWithdrawn):
                 releases_table.mark_withdrawal(connection, entry, time=self.time)
+                use_agreement(connection, withdrawing(entry.certificate))
             elif isinstance(entry, ModelRemoved):
                 delete_model(connection, entry.model, time=self.time)
             elif isinstance(entry, RequestExtended):
@@ -307,6 +309,8 @@ HANDLERS: dict[str, Callable[[Connection, Content], Any]] = {
         connection, line["withdrawn"]
     ),
     "revoked": lambda connection, line: delete_token(connection, line["revoked"]),
+    RULES: lambda connection, line: write_rules(connection, line[RULES]),
+    "decided": lambda connection, line: write_decision(connection, line["decided"]),
 }
 """Kinds of lines, and how the store takes in what it lacks of them."""
 

@@ -15,12 +15,16 @@ change, and what was promised to a sender does not.
 
 A request without a window, such as one of a command, is closed at once: its start and
 close are the minute in which it came.
+
+A rule may give people days of grace. The window of a request is then put off by whole
+days, with its length: until it closes the request is pending, and can be taken back.
 """
 
 from dataclasses import dataclass
 
 SECOND = 1000
 MINUTE = 60 * SECOND
+DAY = 24 * 60 * MINUTE
 APPLYING = 10  # the part of a window's length in which its batch is applied
 
 
@@ -33,10 +37,13 @@ class Window:
     start, close
         When requests begin to be taken in, and when they are applied; both are the same
         for a request without a window.
+    grace_days
+        By how many days it was put off.
     """
 
     start: int
     close: int
+    grace_days: int = 0
 
     @classmethod
     def at(cls, time: int, seconds: int) -> "Window":
@@ -44,6 +51,16 @@ class Window:
         length = seconds * SECOND
         start = time - time % (length or MINUTE)
         return cls(start, start + length)
+
+    def put_off(self, days: int) -> "Window":
+        """Return the window of the same length some days later."""
+        later = days * DAY
+        return Window(self.start + later, self.close + later, self.grace_days + days)
+
+    @property
+    def came(self) -> "Window":
+        """The window in which the request came."""
+        return self.put_off(-self.grace_days)
 
     @property
     def is_none(self) -> bool:
@@ -57,7 +74,7 @@ class Window:
 
     def is_open(self, time: int) -> bool:
         """Whether requests are still taken in at a moment."""
-        return not self.is_none and time < self.close
+        return (bool(self.grace_days) or not self.is_none) and time < self.close
 
     def next_answer(self, time: int) -> int:
         """Return the first moment from this one on at which its answer may be shown.

@@ -4,7 +4,9 @@
 It first finishes what another process left, then applies requests that wait as one
 batch: those whose windows have closed, or its own and what the same people asked for
 before. A request never overtakes an earlier one about the same people that waits for
-its window; it waits with it, whether anything is held of these people or not. A
+its window; it waits with it, whether anything is held of these people or not. One that
+its operator must decide about waits as well, for as long as that takes; later ones wait
+behind it, but an erasure does for a hold alone. A
 request that cannot be applied does not hold up the others: the batch is halved until it
 is alone, and it stays accepted. One that is cancelled while the batch is computed is
 left out, and the batch is computed again.
@@ -36,13 +38,15 @@ from ..exceptions import (
     Busy,
     ExpungeError,
     InvalidInput,
+    NeedsDecision,
     NeedsRestore,
     StoreFailed,
     Unforeseen,
     WindowOpen,
 )
 from ..ledger import Entry, UnusableKey
-from ..rights.standing import DONE, NOTHING_FOUND
+from ..ledger.documents import day_of
+from ..rights.standing import DONE, NOTHING_FOUND, must_follow
 from .clock import follow_clock, require_clock
 from .completion import (
     finish_committed,
@@ -233,11 +237,29 @@ def _stuck_error(behind: str) -> ExpungeError:
 
 
 def _behind_error(until: int) -> WindowOpen:
-    """Return why a request waits: for the window of an earlier one."""
+    """Return why a request waits: for the window of an earlier one, or its operator."""
+    if not until:
+        return WindowOpen(
+            "an earlier request about the same people waits for its operator (status); "
+            "this one is kept, and both can be applied after that"
+        )
     moment = datetime.fromtimestamp(until // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return WindowOpen(
         "an earlier request about the same people waits until its window closes, at "
         f"{moment}; this one is kept, and both can be applied after that"
+    )
+
+
+def _idle_error(one: RequestStatus) -> ExpungeError:
+    """Return the error for a request that its operator, or its grace, lets wait."""
+    if not one.waits_for:
+        return WindowOpen(
+            f"request {one.request} is kept, and is applied after its days of grace, "
+            f"on {day_of(one.closes)}; until then it can be cancelled"
+        )
+    return NeedsDecision(
+        f"request {one.request} is kept, and waits for {one.waits_for}; see "
+        "expunge approve, and expunge proceed"
     )
 
 
@@ -409,7 +431,7 @@ def apply_waiting(
     waiting. With ``only`` the requests of these ids are applied, and what the same
     people asked for before.
     """
-    waiting, behind = _choose_waiting(
+    waiting, behind, held_up = _choose_waiting(
         context, recover(context, wait), before=before, only=only
     )
     if not waiting:
@@ -442,7 +464,7 @@ def apply_waiting(
     if changed_errors:
         with context.log.batch() as connection:
             write_errors(connection, changed_errors)
-    return failed
+    return failed | held_up
 
 
 def _choose_waiting(
@@ -451,19 +473,23 @@ def _choose_waiting(
     *,
     before: int | None,
     only: Collection[str] | None,
-) -> tuple[list[RequestStatus], dict[str, ExpungeError]]:
-    """Return which requests to apply, and those that wait for an earlier one's window.
+) -> tuple[list[RequestStatus], dict[str, ExpungeError], dict[str, ExpungeError]]:
+    """Return which requests to apply, and why others wait.
 
-    Whom a request is about follows from its tags, and not by what the store holds:
-    otherwise one about a stranger would be answered sooner.
+    Those that wait for an earlier one, and those of ``only`` that wait for their own
+    operator. Whom a request is about follows from its tags, and not by what the store
+    holds: otherwise one about a stranger would be answered sooner.
     """
     moment = now() if before is None else before
+    day = today().isoformat()
     waiting = list(waiting)
     is_open = {line.request for line in waiting if line.window.is_open(moment)}
-    while only is None and waiting and waiting[-1].request in is_open:
-        is_open.remove(waiting.pop().request)  # nothing comes after it
-    if not is_open and (only is None or {*only} >= {one.request for one in waiting}):
-        return waiting, {}
+    held_up = {line.request for line in waiting if line.is_held_up(day)}
+    idle = is_open | held_up
+    while only is None and waiting and waiting[-1].request in idle:
+        idle.remove(waiting.pop().request)  # nothing comes after it
+    if not idle and (only is None or {*only} >= {one.request for one in waiting}):
+        return waiting, {}, {}
     with context.store.read() as connection:
         tags = read_tags(connection, [line.request for line in waiting])
     if only is not None:
@@ -476,18 +502,29 @@ def _choose_waiting(
         waiting = chosen[::-1]
     closed: list[RequestStatus] = []
     behind: dict[str, ExpungeError] = {}
-    blocked: dict[str, int] = {}
+    asked: dict[str, ExpungeError] = {}
+    # By tag: rights of earlier ones, and when their windows close; 0 for an operator.
+    blocked: dict[str, list[tuple[str, int]]] = {}
     for line in waiting:
-        until = max((blocked.get(tag, 0) for tag in tags[line.request]), default=0)
-        if line.request in is_open:
-            until = max(until, line.closes)
-        elif until:
-            behind[line.request] = _behind_error(until)
-        else:
-            closed.append(line)
-            continue
-        blocked |= dict.fromkeys(tags[line.request], until)
-    return closed, behind
+        earlier = [
+            until
+            for tag in tags[line.request]
+            for right, until in blocked.get(tag, ())
+            # An erasure need not wait for an operator who thinks about something else.
+            if until or must_follow(line.right, [right])
+        ]
+        if line.request in (only or ()) and line.request in idle:
+            if line.request in held_up or line.grace_days:
+                asked[line.request] = _idle_error(line)
+        if line.request not in idle:
+            if not earlier:
+                closed.append(line)
+                continue
+            behind[line.request] = _behind_error(max(earlier))
+        until = max([line.closes * (line.request in is_open), *earlier])
+        for tag in tags[line.request]:
+            blocked.setdefault(tag, []).append((line.right, until))
+    return closed, behind, asked
 
 
 def _find_waiting(context: Context, requests: Sequence[str]) -> set[str]:

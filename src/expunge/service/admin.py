@@ -5,23 +5,27 @@ A secret is shown once, in the answer that made it.
 """
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 from urllib.parse import urlencode
 
 from fastapi import Path, Query, Response
 from pydantic import BaseModel, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
-from ..registry import Endpoint, Token
+from ..exceptions import OneAgreed
+from ..registry import Endpoint, RequestRule, Token
 from ..registry.access import SCOPES
+from ..registry.decisions import ACTS
 from ..registry.deliveries import EVENTS
+from ..rights.standing import Right
 from .auth import Caller, CanAdmin, CanAudit, CanOperate, CanRead, CanWatch
 from .documents import DayOf, MomentOf, Shown, Strict, WindowOut
-from .rendering import go_to, show_page
+from .rendering import answer_agreed, go_to, show_page
 from .routing import page_router, program_router
 
 api, pages = program_router("service"), page_router()
 Scope = Annotated[str, Field(pattern=f"^({'|'.join(SCOPES)})$")]
+Ruled: TypeAlias = Literal[Right, "remove", "withdraw"]
 Event = Annotated[str, Field(pattern=f"^({'|'.join(EVENTS)})$")]
 # Errors quote an id, so it must look like one.
 DeliveryId = Annotated[str, Path(pattern="^msg_[0-9a-f]{32}$")]
@@ -55,6 +59,12 @@ class TokenIn(Strict):
     name: str = Field(min_length=1, max_length=80, examples=["consent desk"])
     scopes: list[Scope] = Field(min_length=1, max_length=4, examples=[["request"]])
     days: int = Field(90, ge=1, le=3650)
+    owner: str = Field(
+        "",
+        max_length=80,
+        description="The person whom it belongs to, by the name that they sign in "
+        "with; only then it counts where two people must decide.",
+    )
 
 
 class TokenOut(Shown):
@@ -65,6 +75,31 @@ class TokenOut(Shown):
     scopes: list[str]
     created: DayOf
     expires: DayOf
+    owner: str
+    decides: bool = Field(description="Whether it counts where two people must decide.")
+
+
+class RuleIn(Strict):
+    """What requests for a right pass before they are applied."""
+
+    identity: bool = Field(False, description="It is checked who asks.")
+    approval: bool = Field(False, description="An operator approves it.")
+    four_eyes: bool = Field(False, description="Two different people approve it.")
+    grace_days: int = Field(
+        0, ge=0, le=366, description="It is applied after so many days."
+    )
+
+
+class NamedRuleIn(RuleIn):
+    """The same with the right, as the form sends it."""
+
+    right: Ruled
+
+
+class RulesOut(BaseModel):
+    """The rules of all rights and acts that have one."""
+
+    rules: dict[str, RuleIn]
 
 
 class NewTokenOut(TokenOut):
@@ -243,6 +278,8 @@ def show_settings_page(
         window=WindowOut.model_validate(caller.intake.current_window()),
         keys=registry.keys.public_pem(),
         events=EVENTS,
+        rules=registry.rules.read(),
+        ruled=get_args(Right) + ACTS,
         new_token=new_token,
         new_webhook=new_webhook,
     )
@@ -267,7 +304,13 @@ async def create_token(given: TokenIn, caller: CanAdmin) -> Any:
 
     def create() -> tuple[Token, str]:
         access = caller.registry.access
-        return access.create(given.name, given.scopes, days=given.days)
+        return access.create(
+            given.name,
+            given.scopes,
+            days=given.days,
+            owner=given.owner,
+            shown=caller.secret,
+        )
 
     token, secret = await run_in_threadpool(create)
     await caller.note("create token", token.id)
@@ -286,6 +329,62 @@ async def revoke_token(token: str, caller: CanAdmin) -> Response:
     await caller.note("revoke token", token)
     if caller.is_at_page:
         return go_to("/settings", "revoked")
+    return Response(status_code=204)
+
+
+@api.post("/tokens/{token}/trust", status_code=204)
+@pages.post("/settings/tokens/{token}/trust")
+async def trust_token(token: str, caller: CanAdmin) -> Response:
+    """Let a token count where two people must decide; two people must do this."""
+
+    def trust() -> None:
+        caller.registry.rules.trust_token(token, by=caller.decides())
+
+    try:
+        await run_in_threadpool(trust)
+    except OneAgreed as error:
+        return answer_agreed(caller, "/settings", error=error)
+    caller.call.app.state.authenticator.forget()
+    if caller.is_at_page:
+        return go_to("/settings", "trusted")
+    return Response(status_code=204)
+
+
+@api.get("/rules", response_model=RulesOut)
+def list_rules(caller: CanWatch) -> Any:
+    """List what requests pass before they are applied, by right."""
+    rules = caller.registry.rules.read()
+    return {"rules": {name: asdict(rule) for name, rule in rules.items()}}
+
+
+@api.put("/rules/{right}", status_code=204)
+async def set_rule(right: Ruled, given: RuleIn, *, caller: CanAdmin) -> Response:
+    """Set the rule of a right, or of an act, for what comes from now on.
+
+    Where the rule before wants two people and this one does not, two must send this:
+    the first gets 202.
+    """
+    return await _set_rule(caller, right, given=given)
+
+
+@pages.post("/settings/rules")
+async def post_rule(given: NamedRuleIn, caller: CanAdmin) -> Response:
+    """Set a rule by a form."""
+    fields = given.model_dump(exclude={"right"})
+    return await _set_rule(caller, given.right, given=RuleIn(**fields))
+
+
+async def _set_rule(caller: Caller, right: str, *, given: RuleIn) -> Response:
+    def put() -> None:
+        rule = RequestRule(**given.model_dump())
+        caller.registry.rules.set(right, rule, by=caller.decides())
+
+    try:
+        await run_in_threadpool(put)
+    except OneAgreed as error:
+        return answer_agreed(caller, "/settings", error=error)
+    if caller.is_at_page:
+        return go_to("/settings", "ruled")
     return Response(status_code=204)
 
 

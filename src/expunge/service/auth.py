@@ -33,10 +33,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from ..exceptions import InvalidInput
-from ..registry import Registry, Token
+from ..registry import Decider, Registry, Token
 from ..registry.access import LONGEST_SESSION, MINUTE
 from ..registry.now import now
-from .intake import Intake, Note
+from ..registry.trail import Note
+from .intake import Intake
 from .problems import Refused
 from .settings import ServiceSettings
 
@@ -105,12 +106,15 @@ class Caller:
         What was shown.
     call
         What was asked for.
+    secret
+        Of the token or session.
     form_token
         The word that this person's forms hold; empty for a program.
     """
 
     token: Token
     call: Call = field(repr=False)
+    secret: str = field(repr=False)
     form_token: str = field(default="", repr=False)
 
     @property
@@ -158,6 +162,11 @@ class Caller:
     def registry(self) -> Registry:
         """What is served."""
         return self.intake.registry
+
+    def decides(self, why: str = "") -> Decider:
+        """Return the caller as somebody who decides something."""
+        via = "page" if self.is_at_page else "API"
+        return Decider(self.name, self.secret, via, why)
 
     async def note(self, action: str, target: str = "") -> None:
         """Write into the access log that somebody acted; on return it is on disk."""
@@ -210,7 +219,8 @@ async def find_caller(call: Call, *scopes: str) -> Caller:
         await _prolong(call, token)
     if is_page(call) and call.method != "GET":
         _require_signed(call, session)
-    caller = Caller(token, call, make_form_token(session) if session else "")
+    word = make_form_token(session) if session else ""
+    caller = Caller(token, call, secret, word)
     if scopes and not caller.may_any(scopes):
         raise Refused(
             403,
@@ -327,6 +337,8 @@ async def begin_session(
     *,
     scopes: Sequence[str],
     response: Response,
+    owner: str,
+    decides: bool = True,
     until: int | None = None,
 ) -> Response:
     """Make a session for somebody, and let the browser keep it.
@@ -339,6 +351,8 @@ async def begin_session(
         Of the person.
     response
         What to answer.
+    owner, decides
+        Of the token that was shown, or as the identity provider vouches for them.
     until
         When the token expires that was shown.
     """
@@ -346,7 +360,12 @@ async def begin_session(
 
     def create() -> tuple[Token, str]:
         return intake.registry.access.create_session(
-            name, scopes, minutes=intake.settings.session_minutes, until=until
+            name,
+            scopes,
+            minutes=intake.settings.session_minutes,
+            until=until,
+            owner=owner,
+            decides=decides,
         )
 
     session, secret = await run_in_threadpool(create)

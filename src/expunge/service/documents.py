@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError, PydanticSerializationError
 from ..exceptions import InvalidInput
 from ..ledger.documents import day_of
 from ..registry import NewRows, Request
+from ..registry.decisions import METHODS
 from ..rights.standing import BY_OPERATOR, FOR_HOLDS, Right
 from .auth import Caller
 from .windows import ShownRequest, State, format_moment
@@ -175,6 +176,12 @@ class RequestOut(BaseModel):
     )
     reason: str | None = Field(description="The code of a reason, if there is one.")
     receipt: str | None = Field(description="Where the receipt is, once answered.")
+    stage: str | None = Field(
+        description="How far it is in truth; null to those who only send requests."
+    )
+    waits_for: str | None = Field(
+        description="What operators must decide first; null to others."
+    )
 
     @classmethod
     def of(cls, shown: ShownRequest, caller: Caller) -> "RequestOut":
@@ -195,6 +202,8 @@ class RequestOut(BaseModel):
             outcome=status.outcome if is_done else None,
             reason=status.reason if is_done else None,
             receipt=f"/api/v1/requests/{shown.request}/receipt" if is_done else None,
+            stage=status.stage if caller.sees_all else None,
+            waits_for=status.waits_for if caller.sees_all else None,
         )
 
 
@@ -222,6 +231,31 @@ class RefusalIn(Strict):
 
     reason: str = Field(
         pattern=f"^({'|'.join(BY_OPERATOR)})$", examples=["legal-claims"]
+    )
+
+
+Why = Annotated[
+    str, Field(max_length=200, description="Why, in your words: for the access log.")
+]
+
+
+class DecisionIn(Strict):
+    """Why an operator decides something."""
+
+    why: Why = ""
+
+
+class IdentityIn(DecisionIn):
+    """How it was checked who asks."""
+
+    method: str = Field(pattern=f"^({'|'.join(METHODS)})$", examples=["account"])
+
+
+class WaitIn(DecisionIn):
+    """Until which day a request waits."""
+
+    until: Day | None = Field(
+        None, description="Before the deadline; by default a week before it."
     )
 
 

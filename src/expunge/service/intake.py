@@ -29,6 +29,7 @@ from ..exceptions import Busy, InvalidInput, RequestConflict, UnknownRequest
 from ..registry import Callback, Registry, Request
 from ..registry.context import WAIT
 from ..registry.now import now
+from ..registry.trail import Note
 from ..registry.window import SECOND, Window
 from ..rights.identifiers import (
     EMAIL,
@@ -198,15 +199,6 @@ class Quota:
                     {"Retry-After": str(seconds)},
                 )
         self._used[sender] = people + n_people, size + n_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A line for the trail: who did what to what."""
-
-    actor: str
-    action: str
-    target: str = ""
 
 
 class Intake:
@@ -393,9 +385,7 @@ class Intake:
 
     def _record(self, notes: Sequence[Note]) -> list[None]:
         """Write lines of the trail."""
-        self.registry.access.record(
-            [(one.actor, one.action, one.target) for one in notes]
-        )
+        self.registry.access.record(notes)
         return [None] * len(notes)
 
 

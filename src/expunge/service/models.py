@@ -15,14 +15,14 @@ from fastapi import Header, Path, Query, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, OneAgreed
 from ..ledger.documents import day_of
 from ..promise.certificate import Certificate
 from ..promise.scope import state_limit
 from ..registry import ModelStatus, Registry, ReleaseStatus
 from .auth import CanOperate, CanWatch
 from .problems import Refused
-from .rendering import go_to, show_page
+from .rendering import answer_agreed, go_to, show_page
 from .routing import (
     answer_tagged,
     describe_file,
@@ -242,9 +242,12 @@ async def withdraw_release(
 
     def withdraw() -> None:
         find_model(caller.registry, name)
-        caller.registry.models.withdraw(name, number)
+        caller.registry.models.withdraw(name, number, by=caller.decides())
 
-    await run_in_threadpool(withdraw)
+    try:
+        await run_in_threadpool(withdraw)
+    except OneAgreed as error:
+        return answer_agreed(caller, f"/models/{name}", error=error)
     await caller.note("withdraw release", f"{name} {number}")
     if caller.is_at_page:
         return go_to(f"/models/{name}", "withdrawn")

@@ -121,7 +121,10 @@ def add_provider(app: FastAPI, settings: ServiceSettings) -> None:
         response = HTMLResponse(
             html, headers={**NO_STORE, "Refresh": f"0; url={there}"}
         )
-        return await begin_session(call, who, scopes=scopes, response=response)
+        owner = _list_names(claims, name)
+        return await begin_session(
+            call, who, scopes=scopes, response=response, owner=owner
+        )
 
     app.include_router(pages)
     app.add_middleware(
@@ -164,6 +167,16 @@ def _make_name(claims: Mapping[str, Any], provider: str) -> str:
     shown = next((str(claims[one]) for one in SHOWN if claims.get(one)), "")
     text = "".join(one for one in shown if one.isprintable()).strip()
     return (text[: LONGEST_NAME - len(end)] + end).strip()
+
+
+def _list_names(claims: Mapping[str, Any], provider: str) -> str:
+    """Return every name that a person goes by there: tokens may be made for any.
+
+    The subject is one that they cannot change.
+    """
+    names = [str(claims[one]) for one in SHOWN if claims.get(one)]
+    subject = sha256(str(claims["sub"]).encode()).hexdigest()
+    return "|".join(one.replace("|", "") for one in (f"{subject} {provider}", *names))
 
 
 def _require_safe(settings: OidcSettings) -> None:

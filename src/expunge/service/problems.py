@@ -20,6 +20,7 @@ from ..exceptions import (
     Busy,
     ExpungeError,
     InvalidInput,
+    NeedsDecision,
     RequestConflict,
     StoreFailed,
     UnknownRequest,
@@ -33,6 +34,7 @@ RETRY_SECONDS = 5
 # caller's: the store is full, a key is missing, a budget is spent.
 CODES: Mapping[type[Exception], int] = {
     RequestConflict: HTTPStatus.CONFLICT,
+    NeedsDecision: HTTPStatus.CONFLICT,
     UnknownRequest: HTTPStatus.NOT_FOUND,
     InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     Busy: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -40,7 +42,8 @@ CODES: Mapping[type[Exception], int] = {
 FIELDS = frozenset(
     "body path query header request id right people regime submitted reason until rows "
     "X y sample_weight notified state due cursor limit name number start most first "
-    "second format scopes days url events after before".split()
+    "second format scopes days url events after before method why owner identity "
+    "approval four_eyes grace_days".split()
 )
 """Names of fields and parameters that may be shown."""
 REASONS: Mapping[str, str] = {

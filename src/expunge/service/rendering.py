@@ -13,12 +13,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastapi import Request as Call
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import (
+    HTMLResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+)
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from ..ledger.documents import midnight
+from ..exceptions import OneAgreed
+from ..ledger.documents import day_of, midnight
 from ..ledger.receipts import rules
 from ..rights.standing import describe_outcome
 from .auth import Caller
@@ -54,7 +60,16 @@ SAID = {
     "cancelled": "The request was cancelled, and will not be applied.",
     "exact": "The request means whom it names, and nobody else.",
     "refused": "The request was answered with a refusal.",
-    "extended": "The deadline was extended, and the proof log says so.",
+    "extended": "The deadline was extended, and the proof log says so. The request "
+    "waits until you let it go on, or the new deadline nears.",
+    "checked": "It is noted that you checked who asks.",
+    "approved": "Your approval is noted.",
+    "waits": "The request waits. It goes on by itself as its deadline nears.",
+    "proceeds": "The request goes on with the next window.",
+    "agreed": "It is noted that you agree. Nothing is done until a second person does "
+    "the same.",
+    "ruled": "The rule holds for requests that come from now on.",
+    "trusted": "The token counts where two people must decide.",
     "withdrawn": "The proof log now says that no copy of this release is in use.",
     "revoked": "The token was revoked.",
     "replayed": "The notification will be sent again.",
@@ -80,6 +95,7 @@ def environment() -> Environment:
     }
     found.filters["moment"] = lambda text: _MOMENT.sub(r"\1 \2 UTC", text)
     found.filters["pair"] = lambda word: (word, word)  # an option and its text
+    found.filters["day"] = day_of  # of a moment in milliseconds
     found.filters["epoch"] = lambda day: midnight(day) // 1000  # for the axis of a plot
     return found
 
@@ -148,6 +164,13 @@ def go_to(path: str, said: str = "") -> Response:
     assert not said or said in SAID
     place = f"{path}?said={said}" if said else path
     return RedirectResponse(place, 303, headers=NO_STORE)
+
+
+def answer_agreed(caller: Caller, path: str, *, error: OneAgreed) -> Response:
+    """Return the answer to the first of two people who must do something."""
+    if caller.is_at_page:
+        return go_to(path, "agreed")
+    return JSONResponse({"detail": str(error)}, 202, headers=NO_STORE)
 
 
 @cache

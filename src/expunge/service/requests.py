@@ -25,6 +25,7 @@ from ..exceptions import ExpungeError, InvalidInput
 from ..ledger.entries import EXTENSIONS
 from ..promise.noise import random_bytes
 from ..registry import PageWanted
+from ..registry.decisions import METHODS
 from ..registry.now import now, today
 from ..rights.calendar import parse_span
 from ..rights.regimes import REGIMES
@@ -34,13 +35,16 @@ from .documents import (
     ID,
     BatchOut,
     Day,
+    DecisionIn,
     ExtensionIn,
+    IdentityIn,
     NearMissesOut,
     RefusalIn,
     RequestIn,
     RequestOut,
     RequestPageOut,
     Span,
+    WaitIn,
     WindowOut,
 )
 from .intake import Submission, read_person
@@ -351,9 +355,10 @@ async def show_request(
         if not caller.is_at_page:
             return shown, answer_tagged(document, if_none_match)
         status, operates = shown.status, caller.may("operate")
+        registry = caller.registry
         is_open = shown.state in ("pending", "in_progress")
         is_answered = shown.state == "completed" and caller.sees_answer(status.sender)
-        near = operates and bool(caller.registry.requests.near_misses([request]))
+        near = operates and bool(registry.requests.near_misses([request]))
         return shown, show_page(
             caller,
             "request",
@@ -362,13 +367,18 @@ async def show_request(
             steps=list_steps(shown),
             trouble=status.error if operates and is_open else "",
             is_near_miss=near,
-            receipt=read_receipt(caller.registry, request) if is_answered else None,
+            receipt=read_receipt(registry, request) if is_answered else None,
             # Not if an operator refused it before its window closed.
             may_cancel=shown.state == "pending"
             and status.stage == "accepted"
             and caller.may("request")
             and (operates or status.sender == caller.name),
             may_operate=is_open and operates,
+            decisions=registry.requests.decisions(request) if operates else (),
+            may_approve=operates and "approval" in status.missing,
+            may_check=operates and "identity" in status.missing,
+            is_waiting=status.waits > today().isoformat(),
+            methods=METHODS,
             refusals={code: REASONS[code] for code in BY_OPERATOR},
             extensions=list(EXTENSIONS),
         )
@@ -439,6 +449,61 @@ async def extend_request(request: ID, given: ExtensionIn, *, caller: CanOperate)
     return await _act(caller, request, act=extend, done=("extend", "extended"))
 
 
+@api.post("/requests/{request}/identity", response_model=RequestOut)
+@pages.post("/requests/{request}/identity")
+async def check_identity(request: ID, given: IdentityIn, *, caller: CanOperate) -> Any:
+    """State that it was checked who asks, and how."""
+
+    def check() -> None:
+        by = caller.decides(given.why)
+        caller.registry.requests.check_identity(request, given.method, by=by)
+
+    return await _act(caller, request, act=check, done=("", "checked"))
+
+
+@api.post("/requests/{request}/approve", response_model=RequestOut)
+@pages.post("/requests/{request}/approve")
+async def approve_request(
+    request: ID, *, caller: CanOperate, given: DecisionIn | None = None
+) -> Any:
+    """Approve a request whose rule wants that; of two approvals, give one."""
+
+    def approve() -> None:
+        by = caller.decides(given.why if given else "")
+        caller.registry.requests.approve(request, by=by)
+
+    return await _act(caller, request, act=approve, done=("", "approved"))
+
+
+@api.post("/requests/{request}/wait", response_model=RequestOut)
+@pages.post("/requests/{request}/wait")
+async def let_wait(
+    request: ID, *, caller: CanOperate, given: WaitIn | None = None
+) -> Any:
+    """Let a request wait; it goes on by itself as its deadline nears."""
+    asked = given or WaitIn(until=None)
+
+    def wait() -> None:
+        by = caller.decides(asked.why)
+        caller.registry.requests.wait(request, asked.until, by=by)
+
+    return await _act(caller, request, act=wait, done=("", "waits"))
+
+
+@api.post("/requests/{request}/proceed", response_model=RequestOut)
+@pages.post("/requests/{request}/proceed")
+async def let_proceed(
+    request: ID, *, caller: CanOperate, given: DecisionIn | None = None
+) -> Any:
+    """Let a request go on that waits for its operator, or was extended."""
+
+    def proceed() -> None:
+        by = caller.decides(given.why if given else "")
+        caller.registry.requests.proceed(request, by=by)
+
+    return await _act(caller, request, act=proceed, done=("", "proceeds"))
+
+
 @api.get("/near-misses", response_model=NearMissesOut)
 async def list_near_misses(caller: CanOperate) -> NearMissesOut:
     """List requests that may mean somebody else than whom they name.
@@ -466,7 +531,10 @@ async def confirm_exact(request: ID, caller: CanOperate) -> Any:
 async def _act(
     caller: Caller, request: str, *, act: Callable[[], None], done: tuple[str, str]
 ) -> Any:
-    """Do something to a request, and answer with how it is then."""
+    """Do something to a request, and answer with how it is then.
+
+    ``done`` is what the access log says, if it does not yet, and what the page says.
+    """
 
     def act_and_show() -> ShownRequest:
         act()
@@ -474,7 +542,8 @@ async def _act(
 
     shown = await run_in_threadpool(act_and_show)
     action, said = done
-    await caller.note(action, request)
+    if action:
+        await caller.note(action, request)
     if caller.is_at_page:
         return go_to(f"/requests/{request}", said)
     return RequestOut.of(shown, caller)

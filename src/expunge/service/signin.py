@@ -70,6 +70,8 @@ async def sign_in(call: Call, form: TheForm) -> Response:
         token.name,
         scopes=token.scopes,
         response=go_to(read_next(there)),
+        owner=token.owner,
+        decides=token.decides,
         until=token.expires,
     )
 

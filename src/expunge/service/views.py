@@ -74,9 +74,9 @@ class TimelineStep(NamedTuple):
 def list_steps(shown: ShownRequest) -> list[TimelineStep]:
     """Return the way of a request; its moments are those of its window."""
     window, state = shown.window, shown.state
-    came = format_moment(window.start)
+    came = format_moment(window.came.start)
     if not window.is_none:
-        came = f"between {came} and {format_moment(window.close)}"
+        came = f"between {came} and {format_moment(window.came.close)}"
     steps = [
         TimelineStep("The person asked", shown.status.submitted),
         TimelineStep("The request came in", came),

@@ -23,6 +23,7 @@ from ...ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
 from ...ledger.documents import DAY, midnight
 from ...promise.certificate import Certificate
 from ..context import WAIT, Context, keep_head, require_keys
+from ..decisions import read_decision_lines, read_rules_line
 from ..log import SNAPSHOT, STATEMENT, Content, Mark, read_position
 from ..now import today
 from ..request import (
@@ -304,7 +305,11 @@ def _is_fit(certificate: str) -> bool:
 
 
 def _other_lines(connection: Connection) -> Iterator[Content]:
-    """Yield as lines which requests were cancelled, and which releases left."""
+    """Yield as lines rules, decisions, what was cancelled, and which releases left."""
+    rules = read_rules_line(connection)
+    if rules is not None:
+        yield rules
+    yield from read_decision_lines(connection)
     for one in read_stage(connection, CANCELLED):
         yield {"cancelled": {"request": one.request}}
     for line in releases_table.read_shipments(connection):

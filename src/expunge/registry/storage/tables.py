@@ -41,7 +41,7 @@ from ...exceptions import (
 )
 from .engine import Store
 
-VERSION = "3"
+VERSION = "4"
 SCHEMA = "schema"
 MADE, SHREDDED = "keys made", "keys shredded"
 NAMING = {
@@ -150,10 +150,35 @@ tokens = Table(
     Column("expires", BigInteger, nullable=False),
     # Of the secret, which is kept nowhere.
     Column("hash", Text, nullable=False),
+    # Which person it belongs to; empty if that was not said. 1 if it counts where two
+    # people must act.
+    Column("owner", Text, nullable=False, server_default=""),
+    Column("decides", Integer, nullable=False, server_default="1"),
     UniqueConstraint("hash"),
 )
 
-# Who did what to what. Each hash covers its line and the one before.
+# What operators decided about a request, or about an act that needs two of them.
+decisions = Table(
+    "decisions",
+    schema,
+    Column("id", Integer, primary_key=True),
+    Column("about", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    # Who vouches for it: the person whom a token belongs to; empty if nobody does.
+    Column("person", Text, nullable=False),
+    # How the identity was checked, or until which day the request waits.
+    Column("detail", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("time", BigInteger, nullable=False),
+    # 1 once the act is done: it counts for no other.
+    Column("used", Integer, nullable=False, server_default="0"),
+    UniqueConstraint("about", "step", "actor", "time"),
+)
+
+# Who did what to what, by which way in, and why. Each hash covers its line and the one
+# before.
 trail = Table(
     "trail",
     schema,
@@ -162,6 +187,8 @@ trail = Table(
     Column("actor", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("target", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("reason", Text, nullable=False),
     Column("hash", Text, nullable=False),
 )
 

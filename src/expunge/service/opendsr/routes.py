@@ -23,8 +23,9 @@ from starlette.exceptions import HTTPException
 from ...exceptions import ExpungeError, InvalidInput
 from ...registry import Callback, Request
 from ...registry.now import today
+from ...registry.trail import Note
 from ..auth import find_caller
-from ..intake import Intake, Note, Submission
+from ..intake import Intake, Submission
 from ..logs import log_failure
 from ..outbound import Policy
 from ..problems import RETRY_SECONDS, describe_error
@@ -139,7 +140,7 @@ def add_edition(
         said = {
             "controller_id": caller.name,
             "expected_completion_time": format_moment(shown.window.answer),
-            "received_time": format_moment(shown.window.start),
+            "received_time": format_moment(shown.window.came.start),
             "encoded_request": b64encode(body).decode("ascii"),
             "subject_request_id": format_id(shown.request),
         }
@@ -170,7 +171,7 @@ def add_edition(
             "api_version": edition.version,
             "controller_id": caller.name,
             # It came in the window of the request: later it would have been refused.
-            "received_time": format_moment(shown.window.start),
+            "received_time": format_moment(shown.window.came.start),
             "subject_request_id": format_id(shown.request),
         }
         return Reply(202, said, is_promise=True)

@@ -107,7 +107,7 @@ def _describe(
     if status is None:
         return windows.next_answer(now), {**event.data}
     shown = show_at(status, NEVER)
-    received, answered = shown.window.start, shown.answered
+    received, answered = shown.window.came.start, shown.answered
     if shown.window.is_none:
         # A command answers at once, and how long that took must not show either.
         received = windows.at(received).start
