@@ -74,6 +74,12 @@ def _counts(rng: np.random.Generator, eta: Matrix) -> Vector:
     return np.asarray(rng.poisson(expected), dtype=np.float64)
 
 
+def _few(rng: np.random.Generator, eta: Matrix) -> Vector:
+    """Counts of at most three, which some rows have whatever is expected."""
+    most = rng.random(len(eta)) < 0.03
+    return np.where(most, 3.0, np.minimum(_counts(rng, eta), 3.0))
+
+
 def _amounts(rng: np.random.Generator, eta: Matrix) -> Vector:
     expected = np.exp(np.clip(0.4 * eta[:, 0] + 0.5, -3.0, 3.0))
     return np.asarray(expected * rng.gamma(2.0, 0.5, size=len(eta)))
@@ -112,7 +118,7 @@ LOSSES: dict[str, tuple[Loss, Labels]] = {
     "tweedie": (Tweedie(1.4), _claims),
     "tweedie_offset": (Tweedie(1.7, offset=True), _with_exposure(_claims)),
     "negative_binomial": (NegativeBinomial(0.5), _counts),
-    "binomial_offset": (NegativeBinomial(0.5, offset=True), _with_exposure(_counts)),
+    "binomial_offset": (NegativeBinomial(0.5, True, largest=3.0), _with_exposure(_few)),
     "pinball": (Pinball(0.3, 1.0), _targets),
 }
 

@@ -31,7 +31,9 @@ from expunge import (
     verify,
 )
 from expunge.exceptions import InvalidInput, Unsupported
+from expunge.linear_model.base import private_model
 from expunge.linear_model.generalised import GeneralisedRegression
+from expunge.promise.capacity import newton_radius, regularity_of
 from expunge.registry import Registry
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -327,6 +329,35 @@ def test_what_another_estimator_is_for_is_refused() -> None:
         QuantileRegressor(quantile=1.5).fit(X, y)
     with pytest.raises(InvalidInput, match="dispersion='a'; give a number"):
         NegativeBinomialRegressor(dispersion="a").fit(X, y)
+
+
+def test_a_declared_largest_count_bounds_every_derivative(tmp_path: Path) -> None:
+    X, y, _ = problem("binomial")
+    most = float(y.max())
+    settings: dict[str, Any] = {"dispersion": 0.5, "alpha": 0.1, "ridge": 0.1}
+    settings |= {"penalize_intercept": True, "keep_data": False, "scaling": "mean"}
+    plain = NegativeBinomialRegressor(**settings).fit(X, y)
+    model = NegativeBinomialRegressor(
+        largest=most, budget=Budget(sigma=0.1), **settings
+    )
+    model.fit(X, y)
+    assert np.allclose(plain.coef_, private_model(model).answer.draft.theta[:-1])
+    regularity = regularity_of(private_model(model).objective, 1.0)
+    assert newton_radius(regularity, 1, n_samples=len(y)) < np.inf
+    with pytest.raises(Unsupported, match="constants alone bound no error"):
+        other = regularity_of(private_model(plain).objective, 1.0)
+        newton_radius(other, 1, n_samples=len(y))
+    model.forget(X=X[:2], y=y[:2])
+    assert model.certificate_.status == "certified"
+    before = model.coef_.copy()
+    with pytest.raises(InvalidInput, match=f"beyond largest={most:g}"):
+        model.add(X[:1], [most + 1.0])
+    with pytest.raises(InvalidInput, match="beyond largest=2, which was declared"):
+        NegativeBinomialRegressor(largest=2).fit(X, y)
+    assert np.array_equal(model.coef_, before)
+    model.save(tmp_path / "model")
+    loss: Any = private_model(load(tmp_path / "model")).objective.loss
+    assert loss.largest == most
 
 
 def test_powers_at_the_ends_are_other_losses() -> None:

@@ -35,6 +35,7 @@ BAD_LABELS: list[tuple[Loss, object, str]] = [
     (Poisson(), [1.0, -1.0], "response -1 is negative; Poisson takes counts"),
     (Tweedie(1.5), [-0.1], "response -0.1 is negative"),
     (NegativeBinomial(1.0), [-2.0], "response -2 is negative"),
+    (NegativeBinomial(1.0, largest=5.0), [5.0, 6.0], "response 6 is beyond largest=5"),
     (Gamma(), [1.0, 0.0], "response 0 is not positive.*or use Tweedie"),
     (Poisson(), [np.nan], "NaN or infinity"),
     (Poisson(), [1e60], "1e.60 is beyond"),
@@ -59,6 +60,8 @@ def test_parameters_outside_the_domain_are_refused() -> None:
         HalfSquared(outputs=0)
     with pytest.raises(InvalidInput, match="threshold=-1"):
         Huber(threshold=-1.0)
+    with pytest.raises(InvalidInput, match="largest=0"):
+        NegativeBinomial(1.0, largest=0.0)
     with pytest.raises(InvalidInput, match="classes=1"):
         Multinomial(1)
     for power in (1.0, 2.0, 0.0, float("nan")):
@@ -127,6 +130,21 @@ def test_values_known_by_hand() -> None:
     assert np.allclose(SquaredHinge().value(-one, eta), 16.0)
     even = np.zeros((1, 4))
     assert np.allclose(Multinomial(4).value(np.zeros(1), even), np.log(4.0))
+
+
+@pytest.mark.parametrize("dispersion", [1e-6, 0.3, 1e6])
+def test_a_negative_binomial_is_exact_at_every_predictor(dispersion: float) -> None:
+    rng = np.random.default_rng(0)
+    eta = np.concatenate([rng.normal(0, 30, 300), rng.uniform(-2e3, 2e3, 300)])
+    y = rng.choice([0.0, 1.0, 4.0, 1e6], 600)
+    v = 10.0 ** rng.choice([-50.0, -3.0, 0.0, 50.0], 600)
+    loss = NegativeBinomial(dispersion, offset=True)
+    found = loss.value(np.column_stack([y, v]), eta)
+    scale = np.longdouble(dispersion) * v
+    odds, inverse = scale * np.exp(np.longdouble(eta)), np.exp(-np.longdouble(eta))
+    exact = y * np.log1p(inverse / scale) + np.log1p(odds) / np.longdouble(dispersion)
+    there = exact > 1e-300
+    assert (np.abs(found - exact)[there] <= 8.0 * 2.0**-53 * exact[there]).all()
 
 
 @pytest.mark.parametrize("name", LOSSES)

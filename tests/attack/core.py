@@ -53,7 +53,7 @@ OURS: dict[str, Callable[[Any], Any]] = {
     "poisson": lambda loss: Poisson(loss.offset),
     "gamma": lambda loss: Gamma(loss.offset),
     "tweedie": lambda loss: Tweedie(loss.shape, loss.offset),
-    "binomial": lambda loss: NegativeBinomial(loss.shape, loss.offset),
+    "binomial": lambda loss: NegativeBinomial(loss.shape, loss.offset, loss.largest),
     "pinball": lambda loss: Pinball(loss.shape, loss.width),
 }
 MECHANISMS: dict[str, Any] = {

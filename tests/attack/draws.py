@@ -199,6 +199,10 @@ def task(rng: Generator, losses: Sequence[str] = LOSSES, *, kinks: bool = True) 
     if chance(rng, EXTREMES):
         drawn, X = _extreme(rng, drawn, X)
     y = labels(rng, drawn.loss, X)
+    if drawn.loss.name == "binomial" and chance(rng, 0.6):
+        counts = y[:, 0] if drawn.loss.offset else y
+        largest = float(max(counts.max(), 1.0))
+        drawn = replace(drawn, loss=replace(drawn.loss, largest=largest))
     return Task(drawn, Sample(X, y, weights(rng, n)), owners(rng, n))
 
 

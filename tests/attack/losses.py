@@ -35,6 +35,8 @@ class Loss:
         the pinball's; and over how much that one is smoothed.
     offset
         Whether labels are responses beside the exponentials of offsets.
+    largest
+        The largest count of the binomial's that is declared.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Loss:
     shape: float = 0.5
     width: float = 1.0
     offset: bool = False
+    largest: float | None = None
 
     @property
     def concordance(self) -> float:

@@ -217,6 +217,22 @@ def understate_amounts() -> None:
     losses.Tweedie.self_concordance = growth
 
 
+def forget_the_largest_count() -> None:
+    """Bound a negative binomial's derivatives as if rows had counts of zero, as odds.
+
+    That is as those of one logistic loss, whatever largest count was declared.
+    """
+    loss = import_module("expunge.core.losses").NegativeBinomial
+    logistic = import_module("expunge.core.losses").Logistic
+    for name in ("slope_bound", "curvature_bound", "third_bound"):
+        real, least = getattr(loss, name), getattr(logistic, name)
+
+        def bound(self: Any, real: Any = real, least: float = least) -> float:
+            return min(real.fget(self), least) if self.largest else np.inf
+
+        setattr(loss, name, property(bound))
+
+
 def weigh_by_the_exposure() -> None:
     """Let rows of amounts count as often as their exposure, as those of counts do."""
     put("core.losses:Tweedie", "weigh_exposure", lambda self, exposure: exposure)
@@ -668,6 +684,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "cross-kinks-unseen": Mutant(cross_kinks_unseen, CORE),
     "understate-the-growth": Mutant(understate_the_growth, CORE),
     "understate-amounts": Mutant(understate_amounts, CORE),
+    "forget-the-largest-count": Mutant(forget_the_largest_count, CORE),
     "weigh-by-the-exposure": Mutant(weigh_by_the_exposure, RESPONSES),
     "leave-offsets-out": Mutant(leave_offsets_out_of_requests, RESPONSES),
     "raise-the-floor": Mutant(_scaled("promise.radius", "curvature_floor", 1.1), CORE),

@@ -56,6 +56,8 @@ def attack(rng: Generator, checker: Checker) -> None:
     if beside:
         rows[beside] = given[beside]
     loss = replace(aim.loss, offset=beside == "offset")
+    if loss.largest is not None:
+        loss = replace(loss, largest=float(max(y.max(), 1.0)))
     sample = _expected(aim, rows, beside)
     task = replace(task, aim=replace(aim, loss=loss), sample=sample)
     model = _estimator(rng, task)
@@ -109,11 +111,11 @@ def _expected(aim: Aim, rows: dict[str, Array], beside: str) -> Sample:
 
 def _estimator(rng: Generator, task: Task) -> Any:
     """Return an estimator for a problem, under a random budget."""
-    aim, own = task.aim, {}
+    aim, own = task.aim, dict[str, Any]()
     if aim.loss.name == "tweedie":
         own = {"power": aim.loss.shape}
     elif aim.loss.name == "binomial":
-        own = {"dispersion": aim.loss.shape}
+        own = {"dispersion": aim.loss.shape, "largest": aim.loss.largest}
     elif aim.loss.name == "pinball":
         own = {"quantile": aim.loss.shape, "width": aim.loss.width}
     kept = chance(rng, 0.7)

@@ -50,7 +50,7 @@ class LossName(StrEnum):
 # The option that a loss takes, and what is taken without it.
 SHAPES: dict[LossName, dict[str, Any]] = {
     LossName.tweedie: {"power": 1.5},
-    LossName.negative_binomial: {"dispersion": 1.0},
+    LossName.negative_binomial: {"dispersion": 1.0, "largest": None},
     LossName.quantile: {"quantile": 0.5, "width": 1.0},
     LossName.survival: {"breaks": ""},
 }
@@ -99,6 +99,13 @@ class ModelOptions:
     dispersion: Annotated[
         float | None,
         typer.Option(help="Of negative-binomial: its dispersion (default 1)."),
+    ] = None
+    largest: Annotated[
+        float | None,
+        typer.Option(
+            help="Of negative-binomial: the largest count that a row may ever have; "
+            "others are refused."
+        ),
     ] = None
     quantile: Annotated[
         float | None, typer.Option(help="Of quantile: which (default 0.5).")

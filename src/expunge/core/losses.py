@@ -455,6 +455,8 @@ class SquaredHinge(Loss):
 FAR = 1e30
 # Dispersions for which a loss is computed as exactly as ``Loss`` says.
 LEAST_DISPERSION, LARGEST_DISPERSION = 1e-6, 1e6
+# A predictor whose exponential can be multiplied by any dispersion and exposure.
+MODERATE = 500.0
 
 
 class LogLink(Loss):
@@ -721,15 +723,21 @@ class NegativeBinomial(LogLink):
     """Negative binomial loss of a declared ``dispersion`` a, for counts from zero.
 
     (y + 1/a) ln(1 + a m) - y ln(a m) with the mean m; the variance is m + a m^2.
+    l'' = (y + 1/a) p (1 - p) with p = a m / (1 + a m), as of a logistic loss. So where
+    the ``largest`` count that a row may have is declared, all derivatives have bounds.
     """
 
     dispersion: float
     offset: bool = False
-    # l'' = (y + 1/a) p (1 - p) with p = a m / (1 + a m), as of a logistic loss.
+    largest: float | None = None
     self_concordance: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a dispersion of which no count shows anything."""
+        """Refuse a dispersion of which no count shows anything, or no largest count."""
+        if self.largest is not None:
+            if not (isfinite(self.largest) and self.largest > 0.0):
+                raise InvalidInput(f"largest={self.largest}; it must be positive")
+            require_magnitude("largest", self.largest)
         if not LEAST_DISPERSION <= self.dispersion <= LARGEST_DISPERSION:
             raise InvalidInput(
                 f"dispersion={self.dispersion}; it must lie between "
@@ -737,12 +745,45 @@ class NegativeBinomial(LogLink):
                 f"{LARGEST_DISPERSION:g}"
             )
 
+    @property
+    def slope_bound(self) -> float:
+        """max(y, 1/a): the slope is p / a - y (1 - p)."""
+        return max(self._largest, 1.0 / self.dispersion)
+
+    @property
+    def curvature_bound(self) -> float:
+        """(y + 1/a) / 4."""
+        return 0.25 * (self._largest + 1.0 / self.dispersion)
+
+    @property
+    def third_bound(self) -> float:
+        """(y + 1/a) / (6 sqrt 3), where p is 1/2 +- 1/sqrt 12."""
+        return (self._largest + 1.0 / self.dispersion) / (6.0 * sqrt(3.0))
+
+    @property
+    def _largest(self) -> float:
+        return inf if self.largest is None else float(self.largest)
+
+    def require_responses(self, responses: Vector) -> None:
+        """Raise InvalidInput for a count below zero or beyond the largest declared."""
+        LogLink.require_responses(self, responses)
+        beyond = responses[responses > self._largest]
+        if len(beyond):
+            raise InvalidInput(
+                f"response {beyond[0]:g} is beyond largest={self.largest:g}, which was "
+                "declared for all rows that ever come: correct it, or leave its row out"
+            )
+
     def value(self, y: Vector, eta: Vector) -> Vector:
         """Return y ln(1 + 1/(a m)) + ln(1 + a m) / a, which both are positive."""
         y, v = self.split(y)
         xp, a = namespace(eta), self.dispersion
-        log_odds = eta + xp.log(beside(eta, np.asarray(a)) * v)
-        below, above = xp.logaddexp(0.0, -log_odds), xp.logaddexp(0.0, log_odds)
+        scale = beside(eta, np.asarray(a)) * v
+        # Far out the sum of predictor and logarithm, which do not cancel there.
+        far, odds = eta + xp.log(scale), scale * xp.exp(xp.clip(eta, None, MODERATE))
+        above = xp.where(eta > MODERATE, far, xp.log1p(odds))
+        inverse = xp.exp(xp.clip(-eta, None, MODERATE)) / scale
+        below = xp.where(eta < -MODERATE, -far, xp.log1p(inverse))
         value: Vector = y * below + above / a
         return value
 

@@ -613,14 +613,19 @@ class NegativeBinomialRegressor(GeneralisedRegression):
 
     Minimises the mean of half the deviance of a negative binomial of a declared
     ``dispersion`` + alpha/2 |coefficients|^2; predictions are e^(x.coef + intercept).
-    Rows have offsets and no exposures. Leave out ``loss``.
+    Rows have offsets and no exposures. Where the ``largest`` count is declared, all
+    radii are finite, and without rows it can be planned for. Leave out ``loss``.
     """
 
-    __init__ = init_with(dispersion=1.0)
+    __init__ = init_with(dispersion=1.0, largest=None)
 
     def loss_of(self, parameters: Mapping[str, Any]) -> Loss:
         """Return the loss that parameters name."""
-        return NegativeBinomial(float(parameters["dispersion"]))
+        largest = parameters.get("largest")  # models of old have none
+        return NegativeBinomial(
+            float(parameters["dispersion"]),
+            largest=None if largest is None else float(largest),
+        )
 
     def _mean_deviance(self, y: Vector, mean: Vector, weight: Vector | None) -> float:
         loss, positive = self._fitted_loss(), y > 0.0

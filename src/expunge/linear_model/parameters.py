@@ -277,6 +277,13 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
             "a: the variance of a count of mean m is m + a m^2. Fix it without looking "
             "at the data.",
         ),
+        "largest": Parameter(
+            "None or a number",
+            lambda value: value is None or _is_number(value),
+            "The largest count that a row may ever have, rows that are added included; "
+            "others are refused. It bounds what one row can do. Fix it without looking "
+            "at the data.",
+        ),
         "quantile": Parameter(
             NUMBER,
             _is_number,
