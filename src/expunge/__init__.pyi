@@ -25,10 +25,14 @@ from .core.penalties import NuclearNorm as NuclearNorm
 from .core.rows import Rows as Rows
 from .core.values import stored as stored
 from .exceptions import ExpungeError as ExpungeError
+from .linear_model import BernoulliNB as BernoulliNB
+from .linear_model import ComplementNB as ComplementNB
 from .linear_model import EmbeddingClassifier as EmbeddingClassifier
 from .linear_model import GammaRegressor as GammaRegressor
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression
+from .linear_model import MultinomialNB as MultinomialNB
+from .linear_model import NearestCentroid as NearestCentroid
 from .linear_model import NegativeBinomialRegressor as NegativeBinomialRegressor
 from .linear_model import PiecewiseExponential as PiecewiseExponential
 from .linear_model import PoissonRegressor as PoissonRegressor

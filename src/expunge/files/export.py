@@ -29,7 +29,7 @@ from ..disk import discard, draft_file, store_failure, sync_folder
 from ..exceptions import InvalidInput, NothingSaved, needing
 from ..private_model.snapshot import PublicModel, note_use
 from ..promise.certificate import Certificate
-from ..promise.verification import Release
+from ..promise.verification import release_of
 from .folder import (
     METADATA,
     CorruptFiles,
@@ -250,9 +250,9 @@ def _read_public(
         preprocessing = unpack(json.loads(words["preprocessing"]), tensors)
         if preprocessing.n_features != coef.shape[-1]:
             raise ValueError("number of features differs from the coefficients")
-    note_use(parameters["budget"])  # by the fit that was shipped
+    note_use(parameters.get("budget"))  # by the fit that was shipped
     return PublicModel(
-        release=Release(theta, certificate),
+        release=release_of(theta, certificate),
         estimator=words["estimator"],
         parameters=parameters,
         n_features=n_features,

@@ -168,7 +168,7 @@ def pack_public(public: PublicModel, arrays: dict[str, NDArray[Any]]) -> Content
 def unpack_public(content: Content, arrays: Mapping[str, NDArray[Any]]) -> PublicModel:
     """Return the public model that was packed."""
     public: PublicModel = unpack(content["model"], arrays)
-    note_use(public.parameters["budget"])  # by the fit that was saved
+    note_use(public.parameters.get("budget"))  # by the fit that was saved
     return public
 
 

@@ -14,17 +14,22 @@ from .generalised import (
     QuantileRegressor,
     TweedieRegressor,
 )
+from .naive_bayes import BernoulliNB, ComplementNB, MultinomialNB, NearestCentroid
 from .parameters import LoudNoiseWarning, NoPromiseWarning
 from .survival import PiecewiseExponential
 from .tuned import Curve, TunedClassifier, TunedRegressor
 
 __all__ = [
+    "BernoulliNB",
+    "ComplementNB",
     "Curve",
     "EmbeddingClassifier",
     "GammaRegressor",
     "LinearRegression",
     "LogisticRegression",
     "LoudNoiseWarning",
+    "MultinomialNB",
+    "NearestCentroid",
     "NegativeBinomialRegressor",
     "NoPromiseWarning",
     "PiecewiseExponential",

@@ -54,7 +54,6 @@ from ..private_model.snapshot import (
     Snapshot,
     carry_over,
     digest_data,
-    has_people,
     replace_places,
 )
 from ..private_model.subjects import is_row_name, owners_of
@@ -70,7 +69,7 @@ from ..removal.matrix_free import (
     require_certifiable,
     require_matrices,
 )
-from .forgetting import Forgetting, finish_request, people_model
+from .forgetting import Forgetting, finish_request, people_model, read_owners
 from .forgetting import public_model as public_model
 from .forgetting import require_known as require_known
 from .forgetting import set_snapshot as set_snapshot
@@ -79,6 +78,7 @@ from .long_tables import prepare_table
 from .parameters import (
     MECHANISMS,
     choose_object,
+    describe_parameters,
     factors_of,
     name_unknown,
     penalty_of,
@@ -123,6 +123,12 @@ class Forgetful(Forgetting):
     _n_targets: int | None = None  # of a regression; None if y is a vector
     _public_rows: Any = None  # see ``declare_public``
     map_parameter: ClassVar[str] = "preprocessing"  # which parameter a map of inputs is
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Describe the package's own estimators."""
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("expunge."):
+            cls.__doc__ = describe_parameters(cls)
 
     @name_unknown
     def __init__(
@@ -241,21 +247,7 @@ class Forgetful(Forgetting):
             with bar:
                 grown = make_room(self, before, X, y)
                 added = read_addition(self, grown, X, y, sample_weight=sample_weight)
-                owners: list[str] | None = None
-                if not has_people(private):
-                    if subjects is not None:
-                        raise InvalidInput(
-                            "this model was fitted without subjects, so nobody in it "
-                            "has an id; leave subjects out, or fit again with subjects "
-                            "for all rows; nothing was added"
-                        )
-                elif subjects is None:
-                    raise InvalidInput(
-                        "this model was fitted with subjects; say whose rows these "
-                        "are: add(X, y, subjects=[...]); nothing was added"
-                    )
-                else:
-                    owners = owners_of(subjects, len(added))
+                owners = read_owners(private, subjects, len(added))
                 assert grown.private is not None
                 after = replace_places(
                     grown.private, NO_ROWS, added=added, owners=owners
@@ -397,6 +389,35 @@ class Forgetful(Forgetting):
         if self._public_rows is None or sigma is None:
             return ()
         return (("public rows", self._describe_noise(self._public_rows, sigma)),)
+
+    def _fit_snapshot(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        scope: Scope,
+        before: PublicModel | None,
+        subjects: Iterable[object] | None = None,
+        sample_weight: ArrayLike | None = None,
+        engine: Any = None,
+    ) -> Snapshot:
+        prepare = partial(
+            prepare_fit,
+            X=read_inputs(self, X, y, subjects),
+            y=y,
+            subjects=subjects,
+            sample_weight=sample_weight,
+            engine=engine,
+        )
+        prepared = prepare(self)
+        if before is not None:
+            prepared = prepared.with_pair(before.pair)
+        return fit_prepared(self, prepared, scope=scope, before=before, prepare=prepare)
+
+    def _read_added(
+        self, before: Snapshot, X: Any, y: Any, *, sample_weight: ArrayLike | None
+    ) -> Rows:
+        return read_addition(self, before, X, y, sample_weight=sample_weight)
 
     def _read_removed(
         self, before: Snapshot, X: Any, y: Any, *, sample_weight: ArrayLike | None

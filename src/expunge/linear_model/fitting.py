@@ -11,7 +11,6 @@ left.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -37,9 +36,7 @@ from ..preprocessing.mapped import PublicMap
 from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
 from ..promise.scope import Scope
-from .base import fit_prepared, prepare_fit, read_inputs
 from .forgetting import Forgetting, public_model, require_known, snapshot_of
-from .rows import read_addition
 
 
 def load(path: str | PathLike[str], *, encoder: Any = None) -> Any:
@@ -131,7 +128,8 @@ def read_rows(
     estimator = estimator_of(snapshot)
     if snapshot.public.feature_names is not None and as_frame(X) is None:
         del estimator.feature_names_in_  # scikit-learn would warn of missing names
-    return read_addition(estimator, snapshot, X, y, sample_weight=sample_weight)
+    rows: Rows = estimator._read_added(snapshot, X, y, sample_weight=sample_weight)
+    return rows
 
 
 def fit_copy(
@@ -154,7 +152,7 @@ def fit_copy(
             "estimator it was adopted from), and without them it would be a different "
             "model; pass sample_weight=..., or an estimator that is not fitted"
         )
-    made_by = read_input_map(estimator.preprocessing)
+    made_by = read_input_map(getattr(estimator, "preprocessing", None))
     if made_by is not None and made_by.keeps_people:
         raise Unsupported(
             "a cache of embeddings beside a registry, which does not reach it when "
@@ -163,18 +161,16 @@ def fit_copy(
     fresh = clone(estimator)
     if getattr(estimator, "selection", None) is not None:  # a clone declares nothing
         fresh.selection = estimator.selection
-    prepare = partial(
-        prepare_fit,
-        X=read_inputs(fresh, X, y, subjects),
-        y=y,
+    found: Snapshot = fresh._fit_snapshot(
+        X,
+        y,
         subjects=subjects,
         sample_weight=sample_weight,
         engine=engine,
+        scope=scope,
+        before=before,
     )
-    prepared = prepare(fresh)
-    if before is not None:
-        prepared = prepared.with_pair(before.pair)
-    return fit_prepared(fresh, prepared, scope=scope, before=before, prepare=prepare)
+    return found
 
 
 def make_linear(model: Any) -> Any:

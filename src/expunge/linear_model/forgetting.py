@@ -34,12 +34,13 @@ from ..private_model.snapshot import (
     forget_people,
     forget_positions,
     forget_rows,
+    has_people,
 )
-from ..private_model.subjects import list_of_ids, positions_of
+from ..private_model.subjects import list_of_ids, owners_of, positions_of
 from ..promise.card import ShowsPromise
 from ..promise.certificate import Certificate
+from ..promise.scope import Scope
 from ..promise.verification import Record
-from .parameters import describe_parameters
 
 
 class Forgetting(ShowsPromise, BaseEstimator, ABC):
@@ -49,11 +50,10 @@ class Forgetting(ShowsPromise, BaseEstimator, ABC):
     by_name: ClassVar[dict[str, type["Forgetting"]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Name the package's own estimators, for loading files, and describe them."""
+        """Name the package's own estimators, for loading files."""
         super().__init_subclass__(**options)
         if cls.__module__.startswith("expunge."):
             cls.by_name[cls.__name__] = cls
-            cls.__doc__ = describe_parameters(cls)
 
     def forget(
         self,
@@ -155,6 +155,26 @@ class Forgetting(ShowsPromise, BaseEstimator, ABC):
         """Return a plain scikit-learn estimator with the release in it."""
 
     @abstractmethod
+    def _fit_snapshot(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        scope: Scope,
+        before: PublicModel | None,
+        subjects: Iterable[object] | None = None,
+        sample_weight: ArrayLike | None = None,
+        engine: Any = None,
+    ) -> Snapshot:
+        """Return the fit of the parameters; the estimator learns columns alone."""
+
+    @abstractmethod
+    def _read_added(
+        self, before: Snapshot, X: Any, y: Any, *, sample_weight: ArrayLike | None
+    ) -> Rows:
+        """Return rows to add as the model keeps them."""
+
+    @abstractmethod
     def _read_removed(
         self, before: Snapshot, X: Any, y: Any, *, sample_weight: ArrayLike | None
     ) -> Rows:
@@ -226,6 +246,26 @@ def set_snapshot(estimator: Any, snapshot: Snapshot) -> None:
     """
     estimator._snapshot = snapshot
     estimator._snapshot = snapshot.finish()
+
+
+def read_owners(
+    private: PeopleModel, subjects: Iterable[object] | None, n_rows: int
+) -> list[str] | None:
+    """Return whose rows to add these are; None in a model without owners."""
+    if not has_people(private):
+        if subjects is not None:
+            raise InvalidInput(
+                "this model was fitted without subjects, so nobody in it has an id; "
+                "leave subjects out, or fit again with subjects for all rows; nothing "
+                "was added"
+            )
+        return None
+    if subjects is None:
+        raise InvalidInput(
+            "this model was fitted with subjects; say whose rows these are: add(X, y, "
+            "subjects=[...]); nothing was added"
+        )
+    return owners_of(subjects, n_rows)
 
 
 def finish_request(estimator: Any) -> PeopleModel:

@@ -91,7 +91,7 @@ class Labels(Private):
     n_rows, n_weighted
         Rows left of each class, and how many of them have weight.
     pair
-        The loss for two classes.
+        The loss for two classes; None where nothing is minimised.
     """
 
     classes: NDArray[Any]
@@ -100,7 +100,7 @@ class Labels(Private):
     codes: Index
     n_rows: Index
     n_weighted: Index
-    pair: Loss
+    pair: Loss | None
 
     @property
     def stated(self) -> Classes:
@@ -183,9 +183,8 @@ class Labels(Private):
         kept
             Whether the remaining rows are available.
         """
-        left = self.count(change)
-        if not self.declared and not left.n_rows.all():
-            left = left._drop_empty()
+        left = self.left_by(change)
+        if len(left.classes) < len(self.classes):
             if len(left.classes) > 1 and not kept:
                 raise EmptyClass(
                     "a class would have no rows left, and fitting the model without it "
@@ -194,6 +193,11 @@ class Labels(Private):
                 )
         left.require_minimiser(objective)
         return left
+
+    def left_by(self, change: RowChange) -> "Labels":
+        """Return the labels after a request; a learnt class goes with its last row."""
+        left = self.count(change)
+        return left if self.declared or left.n_rows.all() else left._drop_empty()
 
     def count(self, change: RowChange) -> "Labels":
         """Return the labels with the rows of a request counted in and off."""
@@ -212,6 +216,7 @@ class Labels(Private):
         """Return the loss of the same kind for the present classes."""
         n_classes = len(self.classes)
         if n_classes <= 2:  # one class is refused elsewhere
+            assert self.pair is not None
             return self.pair
         return loss.for_classes(n_classes)
 
@@ -265,7 +270,11 @@ class Labels(Private):
 
 
 def learn_labels(
-    y: Any, weight: Vector | None, declared: Sequence[Any] | None, *, pair: Loss
+    y: Any,
+    weight: Vector | None,
+    declared: Sequence[Any] | None,
+    *,
+    pair: Loss | None,
 ) -> Labels:
     """Return the labels of a fit: those declared, or those that the rows have.
 
@@ -278,7 +287,7 @@ def learn_labels(
     declared
         The classes, or None to learn them.
     pair
-        The loss for two classes.
+        The loss for two classes; None where nothing is minimised.
     """
     classes = _narrow(
         np.unique(y) if declared is None else _check_declared(declared, y)

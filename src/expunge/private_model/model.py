@@ -34,7 +34,7 @@ from ..exceptions import (
     CapacityExceeded,
     InvalidInput,
 )
-from ..promise.accountant import Accountant, Fitted, TunedOnData, Untuned, release_event
+from ..promise.accountant import Accountant, Fitted, release_event
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate, certify
 from ..promise.noise import (
@@ -169,16 +169,6 @@ class PrivateModel(PeopleModel):
             certified=account,
             scope=Scope(mechanism=mechanism.name + suffix),
         )
-
-    def with_scope(self, scope: Scope) -> Self:
-        """Return the fitted model with more for its certificates to state."""
-        account = self.accountant
-        for name in scope.declared:
-            account = account.compose(TunedOnData(name))
-        if scope.untuned:
-            account = account.compose(Untuned())
-        scope = replace(scope, mechanism=self.scope.mechanism)
-        return replace(self, accountant=account, certified=account, scope=scope)
 
     @property
     def objective(self) -> Objective:

@@ -22,7 +22,7 @@ from ..core.arrays import Index
 from ..core.rows import Rows, RowSource
 from ..core.values import NOT_STORED, Private, replace_fields
 from ..exceptions import ScheduleExhausted
-from ..promise.accountant import Accountant
+from ..promise.accountant import Accountant, TunedOnData, Untuned
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate
 from ..promise.noise import Source
@@ -152,6 +152,16 @@ class PeopleModel(Private, ABC):
         """Whether a release of so many parameters may be one of this model."""
         del n_outputs
         return self.accountant.n_parameters == n_parameters
+
+    def with_scope(self, scope: Scope) -> Self:
+        """Return the fitted model with more for its certificates to state."""
+        account = self.accountant
+        for name in scope.declared:
+            account = account.compose(TunedOnData(name))
+        if scope.untuned:
+            account = account.compose(Untuned())
+        scope = replace(scope, mechanism=self.scope.mechanism)
+        return replace(self, accountant=account, certified=account, scope=scope)
 
     def forget(
         self,

@@ -33,7 +33,7 @@ from ..promise.accountant import TunedOnData
 from ..promise.budget import Budget, is_made_here
 from ..promise.noise import SECRET_BYTES, random_bytes
 from ..promise.scope import Scope
-from ..promise.verification import Record, Release
+from ..promise.verification import ExactRelease, Record, Release
 from .composition import PublicEncoding
 from .people_model import AnyModel, Fetch, PeopleModel, require_release
 from .row_digests import RowDigests, digests, share_by_person, unknown_rows
@@ -124,7 +124,7 @@ class PublicModel:
             and outputs in expected
             and intercept.shape == (outputs,)
             and self.release.theta.dtype == np.float64
-            and bool(np.isfinite(self.release.theta).all())
+            and self._is_finite()
             and (self.classes is None or self.classes.ndim == 1)
             and (names is None or names.shape == (self.n_features,))
             and (names is None or all(isinstance(one, str) for one in names.tolist()))
@@ -133,6 +133,12 @@ class PublicModel:
         if encoder is not None:
             known = [*range(self.n_features), *([] if names is None else names)]
             encoder.require_consistent(known)
+
+    def _is_finite(self) -> bool:
+        """Whether all numbers are, or say that a class without rows cannot be."""
+        theta = self.release.theta
+        never = isinstance(self.release, ExactRelease) & (theta == -np.inf)
+        return bool((np.isfinite(theta) | never).all())
 
     @property
     def loss(self) -> str:

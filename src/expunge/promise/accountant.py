@@ -126,6 +126,15 @@ class Unprotected(Event):
 
 @final
 @dataclass(frozen=True, slots=True)
+class ReleasedExactly(Event):
+    """A model was published whose numbers equal those of retraining to the last bit.
+
+    Costs nothing: an operator who retrains publishes the same. It hides nothing either.
+    """
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class TunedOnData(Event):
     """Something was chosen by looking at the data, and removal does not undo it.
 
@@ -355,6 +364,13 @@ def _count_unprotected_release(event: Unprotected, before: Accountant) -> Accoun
     del event
     _require_schedule(before)
     return _add_release(before, inf, largest=inf)
+
+
+@_count.register
+def _count_exact_release(event: ReleasedExactly, before: Accountant) -> Accountant:
+    del event
+    _require_schedule(before)
+    return _add_release(before, before.joint, largest=before.largest)
 
 
 def _add_release(before: Accountant, joint: float, *, largest: float) -> Accountant:

@@ -35,6 +35,7 @@ from .canonical import (
 from .noise import Source
 from .scope import (
     CHOSEN,
+    EXACT_NOT_COVERED,
     NOT_COVERED,
     SEEDED,
     TARGETS_SCALED,
@@ -361,6 +362,54 @@ def _make_template(
         ),
         not_covered=(*NOT_COVERED, *scope.exclusions(description, budget), *exclusions),
         commitment=NO_COMMITMENT,
+    )
+
+
+def certify_exact(
+    accountant: Accountant,
+    description: Mapping[str, Any],
+    *,
+    scope: Scope,
+    not_covered: tuple[str, ...],
+    commitment: str,
+) -> Certificate:
+    """Return the certificate of a release that follows from exact sums.
+
+    Parameters
+    ----------
+    accountant
+        The account after this release.
+    description
+        What was computed, as ``describe`` states an objective.
+    scope
+        What else is true of the model.
+    not_covered
+        What it does not cover besides what no exact release does.
+    commitment
+        ``Record.commitment()`` of the record behind the release.
+    """
+    chosen = accountant.selection == "not covered"
+    stated: dict[str, Any] = dict.fromkeys((*BUDGET_FIELDS, "releases"))
+    excluded = (*EXACT_NOT_COVERED, *not_covered)
+    standard = assumptions_of(accountant.selection, exact=True)
+    if chosen:
+        excluded = (*NOT_COVERED, *not_covered, WITHOUT_BUDGET, CHOSEN)
+        standard = assumptions_of(accountant.selection)
+    return Certificate(
+        **stated,
+        status="no promise" if chosen else "exact",
+        n_releases=accountant.n_releases,
+        n_subjects_removed=accountant.n_subjects_removed,
+        n_subjects_added=accountant.n_subjects_added,
+        n_parameters=accountant.n_parameters,
+        row_norm="measured",
+        classes=scope.classes,
+        selection=accountant.selection,
+        mechanism=scope.mechanism,
+        objective=description,
+        assumptions=(*standard, *scope.assumptions),
+        not_covered=(*excluded, *scope.exclusions(description, None)),
+        commitment=commitment,
     )
 
 

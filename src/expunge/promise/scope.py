@@ -150,6 +150,16 @@ EXACT = (
     "what the numbers reveal, alone or beside those of an earlier release: they are "
     "exact and carry no noise"
 )
+# So is what certificates of exact results say of requests.
+EXACT_PAIRS = (
+    "two releases, seen together: their numbers carry no noise, so that the rows of "
+    "people who left or came between them can be computed from the difference; "
+    "requests that one release answers together hide in each other, and in nothing else"
+)
+EXACT_STAYERS = (
+    "people who stay: somebody who has rows of their own removed bit by bit, and sees "
+    "every release, can learn about others whose rows are in it"
+)
 UNPROTECTED = (
     "a release under this budget that promised nothing: its noise came from a seed, "
     "which the budget does not allow"
@@ -172,6 +182,9 @@ NO_PEOPLE = (
     "the removal of anybody: the model was fitted without saying whose rows these are, "
     "so nobody can be found in it"
 )
+
+# What certificates of exact results do not cover, besides what is in their scope.
+EXACT_NOT_COVERED = (*NOT_COVERED[:2], EXACT_PAIRS, EXACT_STAYERS, EXACT)
 
 # The status of a certificate with one of these is "no promise".
 VOIDS = frozenset({WITHOUT_BUDGET, UNPROTECTED, CHOSEN})

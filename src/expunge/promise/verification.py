@@ -169,6 +169,31 @@ class Release:
         return self.certificate.make_card("Release").to_html()
 
 
+@stored
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ExactRelease(Release):
+    """What may leave without noise: numbers that follow from exact sums.
+
+    It is its own draft, the one exception to "numbers without noise never leave". They
+    equal those of retraining to the last bit, and hide nothing; its certificate says
+    both.
+    """
+
+    def __post_init__(self) -> None:
+        """Make the parameters read-only; refuse a certificate of something else."""
+        Release.__post_init__(self)
+        if self.certificate.epsilon is not None:
+            raise InvalidInput(
+                "an exact release has no budget, and this one states one"
+            )
+
+
+def release_of(theta: "Vector", certificate: Certificate) -> Release:
+    """Return what a file holds as the release that it is."""
+    exact = certificate.status == "exact"
+    return (ExactRelease if exact else Release)(theta, certificate)
+
+
 # Special functions differ in their last bits between machines.
 AGREEMENT = 1e-12
 # Sums over rows depend on their order, and so does a radius recomputed elsewhere.
@@ -205,6 +230,13 @@ SHOWN = (
     "The opened record is the one committed to and fits the budget, and its radius is "
     "no smaller than the one that the caller recomputed. This does not show that the "
     "released model is the one it is about.",
+)
+
+# Of an exact result the second; of a radius of zero nothing is left to compare.
+SHOWN_EXACT = (
+    "The opened record is the one committed to, and its radius is zero. This does not "
+    "show that the numbers were computed honestly from the data: check_release of the "
+    "model computes them again."
 )
 
 # What was checked, and what is wrong with it if anything. A failure quotes public
@@ -272,7 +304,10 @@ def verify(
     findings = tuple(finding for finding, failure in found if not failure)
     failures = tuple(failure for _, failure in found if failure)
     evidence = (record is not None) + (radius is not None)
-    says = f"The operator states: {certificate.state_promise()} {SHOWN[evidence]}"
+    shown = SHOWN[evidence]
+    if certificate.status == "exact" and evidence == 1:
+        shown = SHOWN_EXACT
+    says = f"The operator states: {certificate.state_promise()} {shown}"
     if failures:
         says = f"The certificate is not valid: {'; '.join(failures)}."
     return Verdict(findings, failures, says)
@@ -311,7 +346,8 @@ def _check_words(certificate: Certificate) -> Found:
 
     standard = assumptions_of(certificate.selection, exact=status == "exact")
     missing = [text for text in standard if text not in certificate.assumptions]
-    missing += [text for text in NOT_COVERED if text not in not_covered]
+    excluded = (*NOT_COVERED[:2], EXACT) if status == "exact" else NOT_COVERED
+    missing += [text for text in excluded if text not in not_covered]
     if not {PREPROCESSING, BEFORE_PREPROCESSING}.intersection(not_covered):
         missing.append(PREPROCESSING)
     failure = f"not stated: {'; '.join(missing)}" if missing else ""

@@ -47,8 +47,12 @@ from .storage.releases_table import check_content
 # What models in checkpoints are made of; importing it lets them be read.
 PARTS = (PrivateModel, Learned, Balanced, FoldChooser)
 # scikit-learn takes a second to import: only models that have these parts wait for it.
-OTHER_PARTS = ("fixed_map", "hashed", "inputs", "mapped", "pairs")
-STORED_LATER += [f"expunge.preprocessing.{part}" for part in OTHER_PARTS]
+OTHER_PARTS = (
+    *("linear_model.naive_bayes", "linear_model.moments", "private_model.exact"),
+    *(f"preprocessing.{part}" for part in ("fixed_map", "hashed", "inputs", "mapped")),
+    "preprocessing.pairs",
+)
+STORED_LATER += [f"expunge.{part}" for part in OTHER_PARTS]
 # How many people's rows are joined at once, and the length of a header before it.
 AT_ONCE, LENGTH_BYTES = 4096, 8
 # Arrays of sparse rows that do not have one value for each row.
