@@ -52,7 +52,7 @@ def test_removal_leaves_the_bytes_of_the_rows_that_are_left() -> None:
     left = np.delete(np.arange(90), gone)
 
     def sums(at: Any) -> WholeSums:
-        counts = sum_by_group(A[at], group[at], 3)
+        counts = sum_by_group(A[at], group[at], n_groups=3)
         return WholeSums({"products": products(A[at], A[at]), "columns": counts})
 
     after = sums(slice(None)).minus(sums(gone))
@@ -69,18 +69,18 @@ def test_a_sum_that_would_wrap_around_is_refused() -> None:
         near.plus(near)
     big = np.full((4, 1), 2.0**61)
     with pytest.raises(InvalidInput, match="would not fit"):
-        sum_by_group(big, np.zeros(4, dtype=np.intp), 1)
+        sum_by_group(big, np.zeros(4, dtype=np.intp), n_groups=1)
 
 
 def test_groups_of_sparse_rows_are_those_of_dense_ones() -> None:
     rng = np.random.default_rng(2)
     X, group = rng.integers(0, 3, (50, 7)).astype(float), rng.integers(0, 4, 50)
-    dense = sum_by_group(X, group, 4)
-    assert (sum_by_group(sparse.csr_array(X), group, 4) == dense).all()
+    dense = sum_by_group(X, group, n_groups=4)
+    assert (sum_by_group(sparse.csr_array(X), group, n_groups=4) == dense).all()
     assert (
         dense[0] == [[X[group == g, j].sum() for j in range(7)] for g in range(4)]
     ).all()
-    assert count_by_group(np.ones(50), group, 4).sum() == 50
+    assert count_by_group(np.ones(50), group, n_groups=4).sum() == 50
 
 
 def test_numbers_are_put_on_the_grid_each_by_itself() -> None:

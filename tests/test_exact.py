@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import sparse
-from sklearn import naive_bayes, neighbors
+from sklearn import linear_model, naive_bayes, neighbors
 
 from expunge import (
     BernoulliNB,
     ComplementNB,
+    ExactLinearRegression,
+    ExactRidge,
     MultinomialNB,
     NearestCentroid,
     load,
@@ -23,6 +24,7 @@ from expunge import (
     verify,
 )
 from expunge.exceptions import (
+    CannotFit,
     CannotRemove,
     EmptyClass,
     InvalidInput,
@@ -40,6 +42,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "complement": lambda: ComplementNB(norm=True),
     "bernoulli": lambda: BernoulliNB(binarize=1.0, fit_prior=False),
     "centroid": lambda: NearestCentroid(decimals=3),
+    "ridge": lambda: ExactRidge(alpha=0.1, decimals=3),
+    "least squares": lambda: ExactLinearRegression(),
 }
 PLAIN: dict[str, Any] = {
     "multinomial": naive_bayes.MultinomialNB(),
@@ -47,17 +51,22 @@ PLAIN: dict[str, Any] = {
     "complement": naive_bayes.ComplementNB(norm=True),
     "bernoulli": naive_bayes.BernoulliNB(binarize=1.0, fit_prior=False),
     "centroid": neighbors.NearestCentroid(),
+    "ridge": linear_model.Ridge(alpha=0.1),
+    "least squares": linear_model.LinearRegression(),
 }
 KINDS = sorted(MODELS)
+CLASSIFIERS = [kind for kind in KINDS if kind not in ("ridge", "least squares")]
 
 
-def counts(n_people: int = 60) -> tuple[Any, NDArray[np.str_], list[str]]:
-    """Return counts of words in two texts of each person, of three kinds."""
+def counts(kind: str = "", n_people: int = 60) -> tuple[Any, Any, list[str]]:
+    """Return counts of words in two texts of each person, and what each is like."""
     rng = np.random.default_rng(5)
     y = rng.integers(0, 3, 2 * n_people)
     rates = 1 + (y[:, None] * np.arange(8)) % 4
     X = rng.poisson(rates).astype(np.float64)
     people = [f"person {row // 2}" for row in range(len(y))]
+    if kind in ("ridge", "least squares"):
+        return X / 7.0, y + X[:, 0] / 3.0, people
     return X, np.array(["a", "b", "c"])[y], people
 
 
@@ -66,13 +75,13 @@ def published(model: Any) -> bytes:
     return bytes(exact_model(model).published().tobytes())
 
 
-def without(*names: str) -> tuple[Any, Any, list[str]]:
-    X, y, people = counts()
+def without(*names: str, kind: str = "") -> tuple[Any, Any, list[str]]:
+    X, y, people = counts(kind)
     left = [row for row, person in enumerate(people) if person not in names]
     return X[left], y[left], [people[row] for row in left]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_they_are_those_of_scikit_learn(kind: str) -> None:
     X, y, _ = counts()
     model, plain = MODELS[kind]().fit(X, y), PLAIN[kind].fit(X, y)
@@ -90,24 +99,53 @@ def test_they_are_those_of_scikit_learn(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["ridge", "least squares"])
+def test_moments_are_those_of_scikit_learn(kind: str) -> None:
+    X, y, _ = counts(kind)
+    for targets in (y, np.column_stack([y, X[:, 1]])):
+        model, plain = MODELS[kind]().fit(X, targets), PLAIN[kind]
+        plain.fit(X.round(model.decimals), targets.round(model.decimals))
+        np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-10)
+        np.testing.assert_allclose(model.intercept_, plain.intercept_, atol=1e-10)
+        np.testing.assert_allclose(
+            model.to_sklearn().predict(X), model.predict(X), atol=1e-12
+        )
+
+
+def test_dependent_columns_are_refused_unless_penalised() -> None:
+    X, y, people = counts("ridge")
+    X[:, 1] = X[:, 0]
+    X[6, 1] += 1.0  # person 3 alone tells them apart
+    model = ExactLinearRegression().fit(X, y, people)
+    before = published(model)
+    with pytest.raises(CannotFit, match="linearly dependent"):
+        model.forget(["person 3"])
+    assert published(model) == before
+    ridge = ExactRidge().fit(X, y, people).forget(["person 3"])
+    assert ridge.coef_[0] == ridge.coef_[1]
+    assert ridge.check_release().valid
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("keep_data", [True, False])
 def test_requests_equal_a_fit_to_the_last_bit(
     kind: str, keep_data: bool, tmp_path: Path
 ) -> None:
-    X, y, people = counts()
+    X, y, people = counts(kind)
     model = MODELS[kind]().set_params(keep_data=keep_data).fit(X, y, people)
     if keep_data:
         model.forget(["person 3"]).forget(["person 10", "person 11"])
     else:
         gone = np.isin(people, ["person 3", "person 10", "person 11"])
         model.forget(X=X[gone], y=y[gone])
-    fresh = MODELS[kind]().fit(*without("person 3", "person 10", "person 11"))
+    fresh = MODELS[kind]().fit(
+        *without("person 3", "person 10", "person 11", kind=kind)
+    )
     assert published(model) == published(fresh)
     model.save(tmp_path)
     again = load(tmp_path)
     assert published(again) == published(model)
-    left = without("person 3", "person 10", "person 11")
+    left = without("person 3", "person 10", "person 11", kind=kind)
     for one in (model, again):
         one.add(X[6:8], y[6:8], subjects=["person 3"] * 2)
         back = [*left[2], "person 3", "person 3"]
@@ -119,7 +157,7 @@ def test_requests_equal_a_fit_to_the_last_bit(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_registry_has_the_same_bits(kind: str, tmp_path: Path) -> None:
-    X, y, people = counts()
+    X, y, people = counts(kind)
     with Registry.create(tmp_path / "registry") as registry:
         registry.fit("model", MODELS[kind](), X, y, subjects=people)
         receipt = registry.forget(["person 3", "person 7"])
@@ -131,7 +169,7 @@ def test_a_registry_has_the_same_bits(kind: str, tmp_path: Path) -> None:
         registry.models.reanchor("model")
         registry.models.ship("model", tmp_path / "model.safetensors")
     shipped = read_shipped(tmp_path / "model.safetensors")
-    left = without("person 3", "person 7")
+    left = without("person 3", "person 7", kind=kind)
     grown = np.vstack([left[0], X[:2]]), np.append(left[1], y[:2])
     fresh = MODELS[kind]().fit(*grown)
     assert (shipped.predict(X) == fresh.predict(X)).all()
@@ -183,7 +221,7 @@ def test_a_release_that_was_altered_is_noticed() -> None:
 def test_a_learnt_class_leaves_with_its_last_row() -> None:
     X, y, people = counts()
     y = np.where(np.array(people) == "person 5", "only theirs", y)
-    for kind in KINDS:
+    for kind in CLASSIFIERS:
         model = MODELS[kind]().fit(X, y, people).forget(["person 5"])
         fresh = MODELS[kind]().fit(*without("person 5"))
         assert model.classes_.tolist() == ["a", "b", "c"]
@@ -213,7 +251,7 @@ def test_weights_count_rows() -> None:
     X, y, people = counts()
     weight = np.tile([1.0, 3.0], len(y) // 2)
     rows = np.repeat(np.arange(len(y)), weight.astype(int))
-    for kind in KINDS:
+    for kind in CLASSIFIERS:
         model = MODELS[kind]().fit(X, y, people, sample_weight=weight)
         assert published(model) == published(MODELS[kind]().fit(X[rows], y[rows]))
     with pytest.raises(InvalidInput, match=r"sample_weight holds 0\.5"):

@@ -28,6 +28,8 @@ from .exceptions import ExpungeError as ExpungeError
 from .linear_model import BernoulliNB as BernoulliNB
 from .linear_model import ComplementNB as ComplementNB
 from .linear_model import EmbeddingClassifier as EmbeddingClassifier
+from .linear_model import ExactLinearRegression as ExactLinearRegression
+from .linear_model import ExactRidge as ExactRidge
 from .linear_model import GammaRegressor as GammaRegressor
 from .linear_model import LinearRegression as LinearRegression
 from .linear_model import LogisticRegression as LogisticRegression

@@ -159,7 +159,7 @@ def check_decimals(decimals: Any) -> None:
         )
 
 
-def sum_by_group(X: Design, group: NDArray[np.intp], n_groups: int) -> Whole:
+def sum_by_group(X: Design, group: NDArray[np.intp], *, n_groups: int) -> Whole:
     """Return the sums (1, n_groups, d) of whole rows, one line for each group.
 
     Raises InvalidInput where they might not fit 62 bits.
@@ -178,9 +178,9 @@ def sum_by_group(X: Design, group: NDArray[np.intp], n_groups: int) -> Whole:
     return np.ascontiguousarray(dense, dtype=np.int64)[None]
 
 
-def count_by_group(weight: Vector, group: NDArray[np.intp], n_groups: int) -> Whole:
+def count_by_group(weight: Vector, group: NDArray[np.intp], *, n_groups: int) -> Whole:
     """Return the sums (1, n_groups) of whole weights."""
-    return sum_by_group(weight[:, None], group, n_groups)[:, :, 0]
+    return sum_by_group(weight[:, None], group, n_groups=n_groups)[:, :, 0]
 
 
 def products(A: Matrix, B: Matrix, *, n_parts: int = 5) -> Whole:

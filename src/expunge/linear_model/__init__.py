@@ -14,6 +14,7 @@ from .generalised import (
     QuantileRegressor,
     TweedieRegressor,
 )
+from .moments import ExactLinearRegression, ExactRidge
 from .naive_bayes import BernoulliNB, ComplementNB, MultinomialNB, NearestCentroid
 from .parameters import LoudNoiseWarning, NoPromiseWarning
 from .survival import PiecewiseExponential
@@ -24,6 +25,8 @@ __all__ = [
     "ComplementNB",
     "Curve",
     "EmbeddingClassifier",
+    "ExactLinearRegression",
+    "ExactRidge",
     "GammaRegressor",
     "LinearRegression",
     "LogisticRegression",

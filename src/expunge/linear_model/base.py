@@ -247,7 +247,7 @@ class Forgetful(Forgetting):
             with bar:
                 grown = make_room(self, before, X, y)
                 added = read_addition(self, grown, X, y, sample_weight=sample_weight)
-                owners = read_owners(private, subjects, len(added))
+                owners = read_owners(private, subjects, n_rows=len(added))
                 assert grown.private is not None
                 after = replace_places(
                     grown.private, NO_ROWS, added=added, owners=owners

@@ -231,7 +231,7 @@ class ExactEstimator(Forgetting):
                 private = replace_fields(private, labels=grown)
             room = before.keep(private)
             added = self._read_added(room, X, y, sample_weight=sample_weight)
-            owners = read_owners(private, subjects, len(added))
+            owners = read_owners(private, subjects, n_rows=len(added))
             after = replace_places(private, NO_ROWS, added=added, owners=owners)
             set_snapshot(self, before.release(after))
         return self

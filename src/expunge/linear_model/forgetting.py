@@ -249,7 +249,7 @@ def set_snapshot(estimator: Any, snapshot: Snapshot) -> None:
 
 
 def read_owners(
-    private: PeopleModel, subjects: Iterable[object] | None, n_rows: int
+    private: PeopleModel, subjects: Iterable[object] | None, *, n_rows: int
 ) -> list[str] | None:
     """Return whose rows to add these are; None in a model without owners."""
     if not has_people(private):

@@ -49,7 +49,7 @@ from .exact import ExactClassifier, scores
 from .parameters import name_unknown
 
 
-def sums_by_class(rows: Rows, labels: Labels | None, numbers: Any) -> WholeSums:
+def sums_by_class(rows: Rows, labels: Labels | None, *, numbers: Any) -> WholeSums:
     """Return how much weight each class has, and its sums of these whole numbers."""
     assert labels is not None
     group, n_groups = groups_of(rows, labels)
@@ -66,8 +66,8 @@ def sums_by_class(rows: Rows, labels: Labels | None, numbers: Any) -> WholeSums:
         numbers = with_entries(numbers, entries_of(numbers) * each)
     return WholeSums(
         {
-            "rows": count_by_group(weight, group, n_groups),
-            "columns": sum_by_group(numbers, group, n_groups),
+            "rows": count_by_group(weight, group, n_groups=n_groups),
+            "columns": sum_by_group(numbers, group, n_groups=n_groups),
         }
     )
 
@@ -106,7 +106,7 @@ class CountsByClass(Formula):
 
     def sums_of(self, rows: Rows, labels: Labels | None) -> WholeSums:
         """Return counts of rows and of columns for each class."""
-        return sums_by_class(rows, labels, self.counted(rows.X))
+        return sums_by_class(rows, labels, numbers=self.counted(rows.X))
 
     def counted(self, X: Any) -> Any:
         """Return what is counted of rows: whole numbers."""
@@ -240,7 +240,7 @@ class MeansByClass(Formula):
 
     def sums_of(self, rows: Rows, labels: Labels | None) -> WholeSums:
         """Return counts of rows and sums of columns for each class."""
-        return sums_by_class(rows, labels, whole_numbers(rows.X, self.decimals))
+        return sums_by_class(rows, labels, numbers=whole_numbers(rows.X, self.decimals))
 
     def publish(self, sums: WholeSums, labels: Labels | None) -> Vector:
         """Return the centroids, a column for each class."""
