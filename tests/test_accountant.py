@@ -25,6 +25,7 @@ from expunge.promise.accountant import (
     Event,
     Fitted,
     Released,
+    ReleasedExactly,
     Removed,
     TunedOnData,
     TunedRemovably,
@@ -55,7 +56,7 @@ COSTLY: tuple[Event, ...] = (
     Unprotected(),
     TunedOnData("grid search"),
 )
-EVERY = FREE + COSTLY
+EVERY = (*FREE, *COSTLY, ReleasedExactly())
 
 
 def compose(budget: Budget | None, events: Iterable[Event]) -> Accountant:
@@ -91,6 +92,15 @@ def test_what_is_free_costs_nothing(event: Event, budget: Budget | None) -> None
     accountant = Accountant(budget).compose(event)
     assert accountant.spent(DELTA) == 0.0
     assert accountant.remaining() == Accountant(budget).remaining()
+
+
+def test_an_exact_release_costs_nothing_and_needs_no_budget() -> None:
+    accountant = Accountant(None).compose(ReleasedExactly())
+    assert accountant.n_releases == 1
+    assert accountant.spent(DELTA) == 0.0
+    for budget in (EACH, JOINT):
+        with pytest.raises(NotCertifiable, match="without noise, under a budget"):
+            Accountant(budget).compose(ReleasedExactly())
 
 
 @pytest.mark.parametrize("budget", BUDGETS)

@@ -31,6 +31,7 @@ CONSTITUTION = {
     "TunedRemovably": ["certified"],
     "Added": ["n_subjects"],
     "Untuned": [],
+    "ReleasedExactly": [],
 }
 
 

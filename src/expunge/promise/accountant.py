@@ -369,7 +369,11 @@ def _count_unprotected_release(event: Unprotected, before: Accountant) -> Accoun
 @_count.register
 def _count_exact_release(event: ReleasedExactly, before: Accountant) -> Accountant:
     del event
-    _require_schedule(before)
+    if before.budget is not None:
+        raise NotCertifiable(
+            "a release without noise, under a budget that promises some; an exact "
+            "model has no budget"
+        )
     return _add_release(before, before.joint, largest=before.largest)
 
 
