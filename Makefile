@@ -2,6 +2,7 @@
 #   make        lint, types, house rules, then all tests
 #   make demo   the main job from end to end
 #   make serve  the service with an example in it, at 127.0.0.1:8300
+#   make docs   the site of the documents, into build/docs
 #   make attack random problems against an oracle, ARGS="--minutes 10 --seed 1"
 #   make lock   refresh the pinned development environment
 # PYTHON=python3.12 chooses the interpreter; ARGS="..." is passed on to demo, serve, test, bench.
@@ -13,6 +14,7 @@ READY := $(VENV)/ready.stamp
 LOCKER := .venv-lock
 FIDES := .venv-fides
 GPU := .venv-gpu
+DOCS := .venv-docs
 CODE := $(wildcard src tests benchmarks examples)
 
 # The newest interpreter that really starts: a name on the path may be an empty shim.
@@ -32,7 +34,7 @@ export EXPUNGE_DATA
 endif
 
 .DEFAULT_GOAL := all
-.PHONY: all demo serve test check bench attack crash fides gpu fmt lock clean
+.PHONY: all demo serve test check bench attack crash fides gpu docs fmt lock clean
 .DELETE_ON_ERROR:
 
 all: check test
@@ -88,13 +90,29 @@ gpu: $(GPU)/ready.stamp
 	EXPUNGE_REQUIRE_TORCH=1 $(GPU)/bin/python -m pytest -q \
 	    tests/test_gpu.py tests/test_engines.py $(DEVICE_ATTACKS) $(ARGS)
 
-$(GPU)/ready.stamp: $(READY)
-	$(BIN)/python -m venv --clear $(GPU)
+# An environment that sees the packages of the first one and gets others beside them.
+define beside
+	$(BIN)/python -m venv --clear $(1)
 	$(BIN)/python -c 'import sysconfig; \
 	    print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	    > "$$($(GPU)/bin/python -c \
+	    > "$$($(1)/bin/python -c \
 	        'import sysconfig; print(sysconfig.get_path("purelib"))')/packages.pth"
+endef
+
+$(GPU)/ready.stamp: $(READY)
+	$(call beside,$(GPU))
 	$(GPU)/bin/python -m pip install --quiet torch==2.13.0 array-api-compat==1.16.0
+	touch $@
+
+# The site of the documents: every warning is an error, every example of the gallery
+# runs, and then its links, its search and what its pages load are tested.
+docs: $(DOCS)/ready.stamp
+	$(DOCS)/bin/python -m sphinx -W --keep-going -q -d build/doctrees docs build/docs
+	EXPUNGE_REQUIRE_SITE=1 $(BIN)/python -m pytest -q tests/test_site.py $(ARGS)
+
+$(DOCS)/ready.stamp: $(READY) docs/requirements.txt
+	$(call beside,$(DOCS))
+	$(DOCS)/bin/python -m pip install --quiet --require-hashes -r docs/requirements.txt
 	touch $@
 
 # A service under load, kills, an enemy with a stopwatch, and nonsense; about an hour.
@@ -111,7 +129,7 @@ fmt: $(READY)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(LOCKER) $(FIDES) $(GPU) dist build
+	rm -rf $(VENV) $(LOCKER) $(FIDES) $(GPU) $(DOCS) dist build docs/gallery docs/generated
 
 $(PACKAGES): requirements-dev.txt
 	if command -v uv >/dev/null; then \
@@ -132,7 +150,8 @@ $(READY): $(PACKAGES) pyproject.toml
 	touch $@
 
 # One version of each package for every Python from 3.11 on, hashes but no addresses;
-# and the part of it that the image of the service has, with what builds a wheel.
+# the part of it that the image of the service has, with what builds a wheel; and what
+# builds the site of the documents.
 lock:
 	$(PYTHON) -m venv --clear $(LOCKER)
 	$(LOCKER)/bin/python -m pip install --quiet uv
@@ -147,3 +166,8 @@ lock:
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	    --extra service --extra cli --constraint requirements-dev.txt \
 	    --output-file deploy/requirements.txt pyproject.toml -
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(LOCKER)/bin/uv pip compile \
+	    --quiet --no-config --universal --python-version 3.11 --fork-strategy fewest \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	    --group docs --constraint requirements-dev.txt \
+	    --output-file docs/requirements.txt
