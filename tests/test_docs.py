@@ -28,7 +28,7 @@ PACKAGE_NAME = re.compile(r"`(expunge(?:\.\w+)+)[^`]*`")
 NAME = re.compile(r"`([A-Za-z_]\w*(?:\.\w+)*)(?:\([^`]*)?`")
 FOLDERS = "src|tests|docs|examples|benchmarks|connectors|deploy"
 FILE = re.compile(rf"`((?:{FOLDERS})/[\w./-]+\.\w+)`")
-FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```$|{math}`[^`]+`", re.DOTALL | re.MULTILINE)
 # Names of other software, which no code of ours spells, and beginnings of names.
 FOREIGN = """Dataset.to_batches FORWARDED_ALLOW_IPS OTEL_EXPORTER_OTLP_ENDPOINT
     serde_jcs sklearn.set_config requires_fit tree_reduce""".split()
