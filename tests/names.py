@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 CODE = re.compile(r"`([^`\n]+)`")
+TOCTREE = re.compile(r"^```{toctree}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -264,3 +265,12 @@ def anchors(file: Path) -> set[str]:
         number = sum(each.rpartition("-")[0] == slug for each in found)
         found.add(f"{slug}-{number + 1}" if slug in found else slug)
     return found
+
+
+def listed(page: Path) -> Iterator[Path]:
+    """Yield the pages that the toctrees of a page name."""
+    for block in TOCTREE.finditer(page.read_text()):
+        for line in block[1].splitlines():
+            if line and not line.startswith(":"):
+                name = line[line.index("<") + 1 : -1] if "<" in line else line
+                yield from page.parent.glob(f"{name}.md")

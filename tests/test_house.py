@@ -2,6 +2,7 @@
 """The house keeps its own rules, and each rule can fail."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+import expunge
 from tests import house
 from tests.house import Rule, Source
+from tests.names import listed
 
 ROOT = Path(__file__).parents[1]
 
@@ -305,3 +308,20 @@ def test_cycle_within_a_folder_is_found() -> None:
     ]
     assert list(house.cycles(folder[:1])) == []
     assert "expunge.core.solver" in next(house.cycles(folder))
+
+
+def test_every_page_has_a_place_in_the_site() -> None:
+    docs = ROOT / "docs"
+    reached, new = set[Path](), {docs / "index.md"}
+    while new:
+        reached |= new
+        new = {each for page in new for each in listed(page)} - reached
+    missing = sorted(each.name for each in set(docs.rglob("*.md")) - reached)
+    assert not missing, "name them in a toctree of docs/howto.md or docs/explanation.md"
+
+
+def test_every_public_name_has_a_place_in_the_reference() -> None:
+    text = (ROOT / "docs/reference.md").read_text()
+    named = re.findall(r"^   ([A-Za-z]\w*)$", text, re.M)
+    missing = set(expunge.__all__) ^ set(named)
+    assert not missing and len(named) == len(set(named)), "see docs/reference.md"

@@ -21,14 +21,12 @@ import pytest
 from playwright.sync_api import Browser
 from typer.testing import CliRunner
 
-import expunge
 from expunge.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 DOCS, SITE = ROOT / "docs", ROOT / "build/docs"
 REQUIRED = "EXPUNGE_REQUIRE_SITE"
 
-TOCTREE = re.compile(r"^```{toctree}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TUTORIAL_BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.M)
 IN_STYLE = re.compile(
     r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", re.IGNORECASE
@@ -75,32 +73,6 @@ def loaded_by_style(text: str) -> list[str]:
 def is_outside(address: str) -> bool:
     parts = urlsplit(address)
     return parts.scheme not in ("", "data") or bool(parts.netloc)
-
-
-def listed(page: Path) -> Iterator[Path]:
-    """Yield the pages that the toctrees of a page name."""
-    for block in TOCTREE.finditer(page.read_text()):
-        for line in block[1].splitlines():
-            if not line or line.startswith(":"):
-                continue
-            name = line[line.index("<") + 1 : -1] if "<" in line else line
-            yield from page.parent.glob(f"{name}.md")
-
-
-def test_every_page_has_a_place_in_the_site() -> None:
-    reached, new = set[Path](), {DOCS / "index.md"}
-    while new:
-        reached |= new
-        new = {each for page in new for each in listed(page)} - reached
-    missing = sorted(set(DOCS.rglob("*.md")) - reached)
-    assert not missing, "name them in a toctree: start, howto, explanation, reference"
-
-
-def test_reference_has_every_public_name() -> None:
-    text = (DOCS / "reference.md").read_text()
-    named = re.findall(r"^   ([\w.]+)$", text, re.M)
-    assert len(named) == len(set(named))
-    assert set(named) - {"registry.Registry", "client.Client"} == set(expunge.__all__)
 
 
 def test_gallery_is_large_enough() -> None:
