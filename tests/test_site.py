@@ -18,7 +18,7 @@ from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, ConsoleMessage
 from typer.testing import CliRunner
 
 from expunge.cli.app import app
@@ -228,10 +228,13 @@ def test_pages_in_a_browser(address: str, chromium: Browser, look: str) -> None:
     tab = context.new_page()
     asked, errors = list[str](), list[str]()
     tab.on("request", lambda request: asked.append(request.url))
-    tab.on(
-        "console", lambda said: errors.append(said.text) if said.type == "error" else 0
-    )
     tab.on("pageerror", lambda error: errors.append(str(error)))
+
+    def keep(said: ConsoleMessage) -> None:
+        if said.type == "error":
+            errors.append(said.text)
+
+    tab.on("console", keep)
     for page in (
         "index",
         "proofs",
