@@ -2,6 +2,7 @@
 """Commands that look after a registry: init, rules, restore, rotate, log."""
 
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import InvalidInput, NoRegistry
-from .options import FOLDER, Folder, Yes, open_registry, operator, require_file
+from .options import FOLDER, Folder, Yes, note, open_registry, operator, require_file
 from .output import (
     LOST,
     CommandFailed,
@@ -154,6 +155,7 @@ def compact(
     confirm(f"Drop what older backups of {registry} would need?", yes=yes)
     with open_registry(registry) as opened:
         n_bytes = opened.compact_journal(days)
+        note(opened, "compact journal")
     text = f"the journal of {registry} is {n_bytes} bytes shorter"
     return Result({"registry": str(registry), "n_bytes": n_bytes}, text)
 
@@ -309,6 +311,7 @@ def rotate(
             opened.keys.rotate_signing_key()
         else:
             opened.keys.rotate_tag_key()
+        note(opened, "rotate key", key.value)
         signs = opened.status().key
     text = "a new key hides ids from now on"
     if key is KeyKind.signing:
@@ -390,6 +393,67 @@ def rules(
     ]
     table = TextTable(("right", "identity", "approval", "four eyes", "grace"), rows)
     return Result(shown, table if rows else "no rules: requests wait for nobody")
+
+
+def trail(
+    *,
+    who: Annotated[
+        str, typer.Option(metavar="NAME", help="Only what this one did.")
+    ] = "",
+    what: Annotated[
+        str, typer.Option(metavar="ACTION", help="Only this, such as 'sign in'.")
+    ] = "",
+    of: Annotated[
+        str, typer.Option(metavar="TARGET", help="Only of this, such as a request.")
+    ] = "",
+    since: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Only from this day on.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="DAY", help="Only up to this day.")
+    ] = None,
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="How many lines.")] = 50,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Print who looked and who acted, the newest first.
+
+    The access log of the service, of the dashboard and of this command line. It names
+    no person whose data a model could hold. This changes nothing.
+    """
+    from ..registry import TrailWanted
+    from ..rights import parse_day
+
+    wanted = TrailWanted(
+        actor=who,
+        action=what,
+        target=of,
+        since=None if since is None else parse_day(since),
+        until=None if until is None else parse_day(until),
+        most=most,
+    )
+    with open_registry(registry) as opened:
+        lines = opened.access.read_trail(wanted)
+        verdict = opened.access.check_trail()
+    data = [asdict(line) | {"time": format_moment(line.time)} for line in lines]
+    rows = [
+        (
+            format_moment(line.time),
+            line.actor,
+            line.action,
+            line.target or "-",
+            line.via or "-",
+            line.reason or "-",
+        )
+        for line in lines
+    ]
+    columns = ("when (UTC)", "who", "what", "of", "by", "why")
+    warnings = [] if verdict.valid else [verdict.says]
+    return Result(data, TextTable(columns, rows), warnings)
+
+
+def format_moment(time: int) -> str:
+    """Return a moment in UTC, to the second."""
+    return datetime.fromtimestamp(time // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def log(

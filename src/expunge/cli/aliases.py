@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exceptions import InvalidInput, UnknownSubject
-from .options import FOLDER, Folder, Yes, open_registry, require_file
+from .options import FOLDER, Folder, Yes, note, open_registry, require_file
 from .output import Result, confirm, format_count, show_progress
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def alias_import(
     try:
         with open_registry(registry) as opened, show_progress("importing") as report:
             added = opened.aliases.add(table.pairs(), on_progress=report)
+            note(opened, "import aliases")
     except AmbiguousAlias as error:
         n = format_count(len(error.positions), "line")
         raise InvalidInput(
@@ -74,6 +75,7 @@ def alias_find(aliases: Aliases, *, registry: Folder = FOLDER) -> Result:
     """
     wanted = parse_aliases(aliases)
     with open_registry(registry) as opened:
+        note(opened, "find aliases", f"{len(wanted)} named")
         found = opened.aliases.find(wanted)
     missing = sum(alias not in found for alias in wanted)
     if missing:
@@ -103,6 +105,7 @@ def alias_remove(
     with open_registry(registry) as opened:
         confirm(f"Delete {format_aliases(len(wanted))}?", yes=yes)
         n = opened.aliases.remove(wanted)
+        note(opened, "remove aliases", f"{len(wanted)} named")
     return Result(
         {"n_removed": n},
         f"{format_aliases(n)} removed, {len(wanted) - n} not known here",

@@ -217,6 +217,11 @@ COMMANDS = {
         "models",
         "Predict the rows of a table with the newest release of a model.",
     ),
+    "who": ("people", "Say what is known of people, before they are answered."),
+    "export": (
+        "people",
+        "Write all that is held of one person to a file, with their rows.",
+    ),
     "forget": ("requests", "Forget people in every model that holds them."),
     "request": (
         "requests",
@@ -266,6 +271,7 @@ COMMANDS = {
         "status",
         "Say that the machine's clock is right, so that what is due may end.",
     ),
+    "trail": ("admin", "Print who looked and who acted, the newest first."),
     "log": (
         "admin",
         "Print the ledger, or export it to a file that anyone can verify.",

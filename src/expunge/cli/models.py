@@ -16,6 +16,7 @@ from .options import (
     Folder,
     ModelName,
     Yes,
+    note,
     open_registry,
     operator,
     require_file,
@@ -192,11 +193,13 @@ def release(
         with open_registry(registry) as opened:
             dtype = "float32" if float32 else "float64"
             made = opened.models.ship(name, to, dtype=dtype)
+            note(opened, "download release", name)
         wrote = f"wrote {to}: release {made.number} of {name}"
         return Result(release_to_json(made), wrote)
     if to is None and withdraw is not None:
         with open_registry(registry) as opened:
             opened.models.withdraw(name, withdraw, by=operator())
+            note(opened, "withdraw release", f"{name} {withdraw}")
         withdrawn = f"release {withdraw} of {name} is withdrawn"
         return Result({"model": name, "withdrawn": withdraw}, withdrawn)
     raise InvalidInput(
@@ -228,6 +231,7 @@ def remove(name: ModelName, *, yes: Yes = False, registry: Folder = FOLDER) -> R
         confirm(f"Remove model {name}, and destroy its rows and keys?", yes=yes)
         with show_progress("erasing"):
             opened.models.remove(name, by=operator())
+        note(opened, "remove model", name)
         status = opened.status()
     numbers = [old.number for old in status.outstanding if old.model == name]
     text = [f"{name} removed; its rows and keys are destroyed"]

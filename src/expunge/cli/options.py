@@ -105,6 +105,14 @@ def operator() -> "Decider":
     return Decider(name, shown, "command line", ACTING.why)
 
 
+def note(registry: "Registry", action: str, *targets: str) -> None:
+    """Write into the access log what was done here, a line for each target."""
+    by = operator()
+    registry.access.record(
+        [(by.name, action, target, by.via, by.reason) for target in targets or ("",)]
+    )
+
+
 def open_registry(folder: Path) -> "Registry":
     """Return the open registry, for use in a with statement."""
     from ..registry import Registry

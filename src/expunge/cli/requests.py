@@ -22,6 +22,7 @@ from .options import (
     Folder,
     RequestId,
     Yes,
+    note,
     open_registry,
     operator,
     require_file,
@@ -375,6 +376,9 @@ def answer_requests(
     except UnknownSubject:
         found = registry.requests.sort_people(meant.ids)
         raise unknown_error(found, meant, advice=advice) from None
+    sent = [*outcome.receipts, *outcome.pending]
+    if sent:
+        note(registry, "send request", *sent)
     files = {}
     if folder is not None:
         for request, receipt in outcome.receipts.items():
@@ -609,6 +613,7 @@ def cancel(
     with open_registry(registry) as opened:
         confirm(f"Cancel request {request}?", yes=yes)
         status = opened.requests.cancel(request)
+        note(opened, "cancel", request)
     return Result(status.to_json(), f"request {request} is cancelled")
 
 
@@ -619,6 +624,7 @@ def exact(request: RequestId, *, registry: Folder = FOLDER) -> Result:
     """
     with open_registry(registry) as opened:
         opened.requests.confirm_exact(request)
+        note(opened, "confirm exact", request)
     told = {"request": request, "near": False}
     return Result(told, f"request {request} is no near miss")
 
@@ -693,6 +699,7 @@ def refuse(
     with open_registry(registry) as opened:
         confirm(f"Refuse request {request} ({reason})?", yes=yes)
         receipt = opened.requests.refuse(request, reason)
+        note(opened, "refuse", request)
     entry = json.loads(receipt)["entry"]
     late = find_shortfall([{"entry": entry | {"outcome": ""}}])  # the refusal is meant
     return Result(text=receipt, error=late)
@@ -722,5 +729,6 @@ def extend(
     with open_registry(registry) as opened:
         confirm(f"Extend the deadline of request {request}?", yes=yes)
         status = opened.requests.extend(request, reason, notified=notified)
+        note(opened, "extend", request)
     due = f"request {request} is due {describe_deadline(status.deadline)}"
     return Result(status.to_json(), due)

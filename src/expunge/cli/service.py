@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..exceptions import needing
-from .options import FOLDER, Folder, Yes, open_registry, operator, require_file
+from .options import FOLDER, Folder, Yes, note, open_registry, operator, require_file
 from .output import (
     UNEXPECTED,
     WRONG_INPUT,
@@ -197,6 +197,7 @@ def token_create(
             owner=owner,
             shown=operator().shown,
         )
+        note(opened, "create token", token.id)
     until = format_day(token.expires)
     notes = [f"token {token.id} is valid until {until}; it is not shown again"]
     if owner and not token.decides:
@@ -252,6 +253,7 @@ def token_revoke(
     with open_registry(registry) as opened:
         confirm(f"Revoke token {token}?", yes=yes)
         opened.access.revoke(token)
+        note(opened, "revoke token", token)
     return Result({"revoked": token}, warnings=[f"token {token} is revoked"])
 
 
@@ -281,8 +283,9 @@ def webhook_add(
 
     with open_registry(registry) as opened:
         endpoint, secret = opened.deliveries.add_endpoint(url, event or EVENTS)
-    note = f"webhook {endpoint.id} is added; its secret is not shown again"
-    return Result(endpoint_to_json(endpoint) | {"secret": secret}, secret, [note])
+        note(opened, "add webhook", endpoint.id)
+    said = f"webhook {endpoint.id} is added; its secret is not shown again"
+    return Result(endpoint_to_json(endpoint) | {"secret": secret}, secret, [said])
 
 
 def webhook_list(*, registry: Folder = FOLDER) -> Result:
@@ -306,6 +309,7 @@ def webhook_remove(
     with open_registry(registry) as opened:
         confirm(f"Remove webhook {webhook}?", yes=yes)
         opened.deliveries.remove_endpoint(webhook)
+        note(opened, "remove webhook", webhook)
     return Result({"removed": webhook}, warnings=[f"webhook {webhook} is removed"])
 
 

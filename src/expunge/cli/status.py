@@ -12,7 +12,7 @@ import typer
 
 from ..exceptions import InvalidInput
 from ..rights.standing import describe_outcome
-from .options import FOLDER, Folder, Yes, open_registry
+from .options import FOLDER, Folder, Yes, note, open_registry
 from .output import (
     DONE,
     DUE,
@@ -172,6 +172,7 @@ def clock_confirm(*, yes: Yes = False, registry: Folder = FOLDER) -> Result:
     with open_registry(registry) as opened:
         confirm(f"Is it {opened.status().clock.today} (UTC) today?", yes=yes)
         clock = opened.confirm_clock()
+        note(opened, "confirm clock")
     return Result(asdict(clock), f"the clock is believed: it is {clock.today} (UTC)")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exceptions import ExpungeError, InvalidInput
-from .options import FOLDER, Folder, ModelName, open_registry, read_file
+from .options import FOLDER, Folder, ModelName, note, open_registry, read_file
 from .output import (
     DONE,
     NOT_VALID,
@@ -179,6 +179,7 @@ def audit(
     report = None
     with open_registry(registry) as opened:
         model = opened.model(name)
+        note(opened, "open private record", name)
         private = opened.models.record(name)
         verdicts = {
             "certificate": verify_certificate(model.certificate_, private),

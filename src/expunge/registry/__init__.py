@@ -16,6 +16,7 @@ with needing("registry,files", "a registry"):
     from .decisions import Decision, RequestRule
     from .deliveries import Callback, Delivery, DeliveryPage, Endpoint, Outcome
     from .fits import ForgottenInData, LeftOut, NewRows
+    from .known import HeldRows, KnownPerson, Look
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus
@@ -29,7 +30,7 @@ with needing("registry,files", "a registry"):
         SubmittedRequests,
     )
     from .storage.releases_table import ReleaseStatus
-    from .trail import TrailLine
+    from .trail import TrailLine, TrailWanted
 
 if TYPE_CHECKING:
     from .lake import Lake, SourceStatus
@@ -45,8 +46,11 @@ __all__ = [
     "DeliveryPage",
     "Endpoint",
     "ForgottenInData",
+    "HeldRows",
+    "KnownPerson",
     "Lake",
     "LeftOut",
+    "Look",
     "MeantPeople",
     "ModelStatus",
     "NewRows",
@@ -64,6 +68,7 @@ __all__ = [
     "SubmittedRequests",
     "Token",
     "TrailLine",
+    "TrailWanted",
     "rebuild_journal",
 ]
 

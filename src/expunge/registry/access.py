@@ -37,7 +37,14 @@ from .statements import SESSION, delete_token
 from .storage.engine import Collision
 from .storage.ledger_table import LedgerBatch
 from .storage.tables import entries, tokens, trail
-from .trail import Note, TrailLine, append_notes, read_last_line
+from .trail import (
+    Note,
+    TrailLine,
+    TrailWanted,
+    append_notes,
+    read_last_line,
+    read_lines,
+)
 from .worker import recover
 
 SCOPES = ("request", "operate", "audit", "admin")
@@ -264,6 +271,11 @@ class RegistryAccess(RegistryPart):
         query = found.order_by(trail.c.sequence).limit(most)
         with self._context.store.read(snapshot=False) as connection:
             return [TrailLine(**line._mapping) for line in connection.execute(query)]
+
+    def read_trail(self, wanted: TrailWanted) -> list[TrailLine]:
+        """Return lines of the trail, the newest first."""
+        with self._context.store.read(snapshot=False) as connection:
+            return read_lines(connection, wanted)
 
     def seal_trail(self) -> bool:
         """Tell the ledger where the trail stands, at most once a day.

@@ -74,6 +74,11 @@ class Decider:
 NOBODY = Decider()
 
 
+def name_actor(context: Context, by: Decider) -> str:
+    """Return the name of somebody for the trail."""
+    return make_decision(context, by, about="", step="").actor
+
+
 def make_decision(
     context: Context, by: Decider, *, about: str, step: str, detail: str = ""
 ) -> Decision:

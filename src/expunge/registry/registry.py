@@ -8,8 +8,8 @@
 Any process may accept requests. One at a time applies them, under a lock that ends with
 the process; the next one finishes what it left.
 
-Its parts have what is needed less often: ``requests``, ``rules``, ``access``,
-``aliases``, ``models``, ``lake``, ``deliveries``, ``keys`` and ``ledger``.
+Its parts have what is needed less often: ``requests``, ``people``, ``rules``,
+``access``, ``aliases``, ``models``, ``lake``, ``deliveries``, ``keys`` and ``ledger``.
 """
 
 import os
@@ -44,6 +44,7 @@ from .deciding import RegistryRules
 from .deliveries import RegistryDeliveries
 from .fits import FitOptions, LeftOut, NewRows
 from .keys import rotate_signing_key, rotate_tag_key
+from .known import RegistryPeople
 from .models import ModelStatus, RegistryModels, fit_model, read_models
 from .opening import (
     create_context,
@@ -120,7 +121,7 @@ class Registry:
 
     Attributes
     ----------
-    requests, rules, access, aliases, models, lake, deliveries, keys, ledger
+    requests, people, rules, access, aliases, models, lake, deliveries, keys, ledger
         Its parts.
     losses
         What could not come back, if it was just restored.
@@ -132,6 +133,7 @@ class Registry:
         self.requests = RegistryRequests(context)
         self.access = RegistryAccess(context)
         self.rules = RegistryRules(context)
+        self.people = RegistryPeople(context)
         self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
         self.deliveries = RegistryDeliveries(context)

@@ -372,6 +372,20 @@ def read_tags(
     return found
 
 
+def find_requests_about(
+    connection: Connection, tags: Sequence[str], *, stage: Stage
+) -> list[str]:
+    """Return the requests at a stage that name somebody by one of these tags."""
+    query = (
+        select(request_tags.c.request)
+        .join(requests, requests.c.request == request_tags.c.request)
+        .where(request_tags.c.tag.in_(tags), request_tags.c.near == 0)
+        .where(requests.c.stage == stage)
+        .order_by(requests.c.deadline, requests.c.request)
+    )
+    return list(dict.fromkeys(connection.scalars(query)))
+
+
 def find_waiting_tags(connection: Connection, tags: Sequence[str]) -> set[str]:
     """Return those of the tags that a waiting request names."""
     there = select(request_tags.c.tag)

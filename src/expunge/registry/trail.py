@@ -9,11 +9,13 @@ is in ``access``.
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from hashlib import sha256
 from typing import NamedTuple
 
 from sqlalchemy import Connection, insert, select
 
+from ..ledger.documents import DAY, midnight
 from .now import now
 from .storage.tables import trail
 
@@ -60,6 +62,46 @@ class TrailLine:
         said = [self.sequence, self.time, self.actor, self.action, self.target]
         text = json.dumps([*said, self.via, self.reason, before])
         return sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrailWanted:
+    """Which lines to read, the newest first.
+
+    Parameters
+    ----------
+    actor, action, target
+        Only lines with exactly these; any, if empty.
+    since, until
+        Only lines of these days and those between them; any, if None.
+    before
+        Only lines before this one: the last of the page before.
+    most
+        How many at most.
+    """
+
+    actor: str = ""
+    action: str = ""
+    target: str = ""
+    since: date | None = None
+    until: date | None = None
+    before: int | None = None
+    most: int = 100
+
+
+def read_lines(connection: Connection, wanted: TrailWanted) -> list[TrailLine]:
+    """Return lines of the trail, the newest first."""
+    query = select(trail).order_by(trail.c.sequence.desc()).limit(wanted.most)
+    for name in ("actor", "action", "target"):
+        if value := getattr(wanted, name):
+            query = query.where(trail.c[name] == value)
+    if wanted.since is not None:
+        query = query.where(trail.c.time >= midnight(wanted.since.isoformat()))
+    if wanted.until is not None:
+        query = query.where(trail.c.time < midnight(wanted.until.isoformat()) + DAY)
+    if wanted.before is not None:
+        query = query.where(trail.c.sequence < wanted.before)
+    return [TrailLine(**line._mapping) for line in connection.execute(query)]
 
 
 def read_last_line(connection: Connection) -> tuple[int, str]:

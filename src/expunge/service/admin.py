@@ -13,13 +13,13 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from ..exceptions import OneAgreed
-from ..registry import Endpoint, RequestRule, Token
+from ..registry import Endpoint, RequestRule, Token, TrailWanted
 from ..registry.access import SCOPES
 from ..registry.decisions import ACTS
 from ..registry.deliveries import EVENTS
 from ..rights.standing import Right
 from .auth import Caller, CanAdmin, CanAudit, CanOperate, CanRead, CanWatch
-from .documents import DayOf, MomentOf, Shown, Strict, WindowOut
+from .documents import Day, DayOf, MomentOf, Shown, Strict, WindowOut
 from .rendering import answer_agreed, go_to, show_page
 from .routing import page_router, program_router
 
@@ -170,19 +170,34 @@ class DeliveriesOut(Shown):
 
 
 class TrailLineOut(Shown):
-    """Who did what."""
+    """Who did what, when, by which way in, and why."""
 
     sequence: int
-    day: DayOf = Field(validation_alias="time")
+    time: MomentOf
     actor: str
     action: str
     target: str
+    via: str = Field(examples=["API"])
+    reason: str
 
 
 class TrailOut(Shown):
-    """Lines of the trail, in order."""
+    """Lines of the access log, the newest first."""
 
     lines: list[TrailLineOut]
+    next: int | None = Field(description="`before` of the next page; null on the last.")
+
+
+class TrailAsked(BaseModel):
+    """Which lines of the access log to list."""
+
+    actor: str = Field("", max_length=200)
+    action: str = Field("", max_length=200)
+    target: str = Field("", max_length=200, description="Such as a request.")
+    since: Day | None = None
+    until: Day | None = None
+    before: int | None = Field(None, ge=0, le=2**53, description="`next` of a page.")
+    limit: int = Field(100, ge=1, le=1000)
 
 
 @api.get("/window", response_model=WindowOut)
@@ -213,19 +228,18 @@ def show_status(caller: CanWatch) -> StatusOut:
 
 @api.get("/trail", response_model=TrailOut)
 @pages.get("/trail")
-def list_trail(
-    caller: CanAudit,
-    *,
-    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> Any:
-    """List who looked and who acted."""
-    lines = caller.registry.access.trail(after, limit)
-    document = TrailOut.model_validate({"lines": lines})
+def list_trail(asked: Annotated[TrailAsked, Query()], caller: CanAudit) -> Any:
+    """List who looked and who acted, the newest first."""
+    given = asked.model_dump()
+    most = given.pop("limit")
+    lines = caller.registry.access.read_trail(TrailWanted(**given, most=most))
+    last = lines[-1].sequence if len(lines) == most else 0
+    document = TrailOut.model_validate({"lines": lines, "next": last or None})
     if not caller.is_at_page:
         return document
-    more = f"/trail?after={after + limit}" if len(lines) == limit else ""
-    return show_page(caller, "trail", page=document, next=more)
+    kept = {name: value for name, value in given.items() if value}
+    more = f"/trail?{urlencode(kept | {'before': last})}" if last else ""
+    return show_page(caller, "trail", page=document, asked=asked, next=more)
 
 
 @api.get("/deliveries", response_model=DeliveriesOut)

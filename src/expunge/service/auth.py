@@ -170,11 +170,14 @@ class Caller:
 
     async def note(self, action: str, target: str = "") -> None:
         """Write into the access log that somebody acted; on return it is on disk."""
-        await self.intake.record(Note(self.name, action, target))
+        await self.intake.record(self._note(action, target))
 
     async def note_look(self, action: str, target: str = "") -> None:
         """Write into the access log that somebody looked, once in ten minutes."""
-        await self.intake.record_look(Note(self.name, action, target))
+        await self.intake.record_look(self._note(action, target))
+
+    def _note(self, action: str, target: str) -> Note:
+        return Note(self.name, action, target, "page" if self.is_at_page else "API")
 
 
 def is_page(call: Call) -> bool:
@@ -212,6 +215,8 @@ async def find_caller(call: Call, *scopes: str) -> Caller:
     authenticator: Authenticator = call.app.state.authenticator
     token = await authenticator.find(secret, find_address(call)) if secret else None
     if token is None:
+        if secret and not session:
+            await note_wrong_token(call)
         raise _stranger(call, has_header=bool(shown))
     call.state.caller = token.id
     authenticator.check_rate(token)
@@ -228,6 +233,17 @@ async def find_caller(call: Call, *scopes: str) -> Caller:
             "operator for one",
         )
     return caller
+
+
+async def note_wrong_token(call: Call) -> None:
+    """Write into the access log that somebody showed a token that is none.
+
+    Once in ten minutes from an address, so that who guesses fills no disk.
+    """
+    intake: Intake = call.app.state.intake
+    via = "page" if is_page(call) else "API"
+    note = Note("unknown", "show a wrong token", find_address(call), via)
+    await intake.record_look(note)
 
 
 def _stranger(call: Call, *, has_header: bool) -> Refused:
@@ -369,7 +385,7 @@ async def begin_session(
         )
 
     session, secret = await run_in_threadpool(create)
-    await intake.record(Note(name, "sign in", session.id))
+    await intake.record(Note(name, "sign in", session.id, "page"))
     return set_cookie(response, COOKIE, value=secret, settings=intake.settings)
 
 

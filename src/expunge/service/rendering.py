@@ -48,6 +48,7 @@ class PageLink(NamedTuple):
 PLACES = (
     PageLink("/", "Requests", ("request", "audit")),
     PageLink("/requests/new", "New request", ("request",)),
+    PageLink("/people", "People", ("operate",)),
     PageLink("/models", "Models", ("operate", "audit")),
     PageLink("/ledger", "Proof log", ("audit",)),
     PageLink("/deliveries", "Notifications", ("operate", "audit")),

@@ -20,6 +20,7 @@ from .auth import (
     begin_session,
     end_session,
     find_address,
+    note_wrong_token,
 )
 from .rendering import go_to, render
 from .routing import page_router
@@ -63,6 +64,7 @@ async def sign_in(call: Call, form: TheForm) -> Response:
     there = form.text("next")
     token = await authenticator.find(form.text("token"), find_address(call))
     if token is None:
+        await note_wrong_token(call)
         return _show_form(call, there, problem=UNKNOWN, code=401)
     authenticator.check_rate(token)  # a session may call as often as a token
     return await begin_session(
