@@ -49,6 +49,7 @@ CASES = {
     "pipelines-sum": 10,
     "bins": 10,
     "curves": 4,
+    "means": 4,
     "inputs": 20,
     "splits": 40,
     "tuned": 4,

@@ -51,6 +51,7 @@ from .plan import advise as advise
 from .preprocessing.description import Automatic as Automatic
 from .preprocessing.description import Bins as Bins
 from .preprocessing.description import DatePart as DatePart
+from .preprocessing.description import TargetMeans as TargetMeans
 from .preprocessing.embedding_cache import EmbeddingCache as EmbeddingCache
 from .preprocessing.encoder import Encoder as Encoder
 from .preprocessing.encoder import check_encoder as check_encoder

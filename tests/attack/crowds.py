@@ -188,7 +188,8 @@ def read(model: Any, task: Task, mask: Array, weight: Array | None) -> Any:
 
     snapshot = snapshot_of(model)
     X, y = task.sample.X[mask], labels_of(task)[mask]
-    return read_rows(snapshot, X, y, sample_weight=weight)
+    owners = task.owners[mask].tolist()
+    return read_rows(snapshot, X, y, sample_weight=weight, subjects=owners)
 
 
 class _Watch:

@@ -653,6 +653,7 @@ PARITY = ("parity",)
 LOOKS = ("looks",)
 BINS = ("bins",)
 CURVES = ("curves",)
+MEANS = ("means",)
 PIPELINES = ("pipelines-mean", "pipelines-sum")
 CLAIMS = ("claims",)
 WIDE = ("wide",)
@@ -739,6 +740,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "overlook-the-offset": Mutant(preprocessing.overlook_the_offset, ("lifted",)),
     "keep-the-first-map": Mutant(preprocessing.keep_the_first_map, PIPELINES),
     "keep-what-maps-learn": Mutant(preprocessing.keep_what_maps_learn, CURVES),
+    "keep-the-answers": Mutant(preprocessing.keep_the_answers, MEANS),
+    "fold-by-position": Mutant(preprocessing.fold_by_position, MEANS),
+    "encode-by-own-answers": Mutant(preprocessing.encode_by_own_answers, MEANS),
+    "count-rows-for-people": Mutant(preprocessing.count_rows_for_people, MEANS),
     "keep-the-edges": Mutant(preprocessing.keep_the_edges, BINS),
     "replace-no-row": Mutant(preprocessing.replace_no_row, BINS),
     "overlook-common-values": Mutant(preprocessing.overlook_common_values, BINS),

@@ -33,7 +33,13 @@ from .estimators import (
 from .judge import Checker
 from .losses import Array
 from .oracle import Sample
-from .raw_tables import RawTable, apply_maps, awkward_rows, draw_table
+from .raw_tables import (
+    RawTable,
+    apply_maps,
+    awkward_rows,
+    draw_averages,
+    draw_table,
+)
 from .streams import reload_model
 
 REQUESTS, FEWEST = 7, 4
@@ -65,10 +71,16 @@ class Piped:
     def sample(self, stay: Array) -> Sample:
         """Return the remaining rows as the whole pipeline, fitted to them, has them."""
         sample = self.task.sample
-        Z = self.table.made(stay)
-        Z = Z if self.squash is None else self.squash.encode(Z)
-        Z = apply_maps(self.last, Z)
+        Z = self._finish(self.table.taught(stay))
         return Sample(Z, sample.y[stay], sample.weight[stay])
+
+    def shown(self, stay: Array) -> Array:
+        """Return the same rows as the pipeline would have them if it saw them later."""
+        return self._finish(self.table.made(stay))
+
+    def _finish(self, Z: Array) -> Array:
+        Z = Z if self.squash is None else self.squash.encode(Z)
+        return apply_maps(self.last, Z)
 
 
 def attack_mean(rng: Generator, checker: Checker) -> None:
@@ -93,6 +105,11 @@ def attack_curves(rng: Generator, checker: Checker) -> None:
     attack(rng, checker, "sum" if chance(rng, 0.5) else "mean", curved=True)
 
 
+def attack_means(rng: Generator, checker: Checker) -> None:
+    """Attack categories that are encoded by what other people answered."""
+    attack(rng, checker, "sum" if chance(rng, 0.5) else "mean", answered=True)
+
+
 def attack(
     rng: Generator,
     checker: Checker,
@@ -100,11 +117,15 @@ def attack(
     *,
     binned: bool = False,
     curved: bool = False,
+    answered: bool = False,
 ) -> None:
     """Fit a model with preprocessing; people leave and come; check every release."""
     maker = RequestMaker(pick(rng, "person", "content", "position", p=[0.5, 0.4, 0.1]))
-    keep = binned or curved or maker.way != "content" or chance(rng, 0.3)
+    maker = RequestMaker("person") if answered else maker
+    keep = binned or curved or answered or maker.way != "content" or chance(rng, 0.3)
     piped = draw_piped(rng, scaling, sums_only=not keep, binned=binned, curved=curved)
+    if piped is not None and answered:
+        piped = with_averages(rng, piped)
     if piped is None:
         return
     model, task = draw_model(rng, piped, keep=keep), piped.task
@@ -157,6 +178,26 @@ def draw_piped(
     task = Task(aim, Sample(table.rows, y, weight), draws.owners(rng, n))
     balanced = bool(task.classes) and weight.min() > 0.0 and chance(rng, 0.25)
     return Piped(task, table, balanced, squash, last)
+
+
+def with_averages(rng: Generator, piped: Piped) -> Piped | None:
+    """Return the problem with columns that people's answers encode; None if it may not.
+
+    Groups of columns would be others, and where a class comes or goes it has columns.
+    """
+    task = piped.task
+    y, people = task.sample.y, task.owners
+    if y.ndim > 1 or task.aim.groups is not None:
+        return None
+    if task.classes and not task.sample.weight.min() > 0.0:
+        return None
+    parts = [*piped.table.parts]
+    for _ in range(int(rng.integers(1, 3))):
+        drawn = draw_averages(rng, y, coded=bool(task.classes), people=people)
+        parts.insert(int(rng.integers(0, len(parts) + 1)), drawn)
+    table = RawTable(tuple(parts))
+    task = replace(task, sample=replace(task.sample, X=table.rows))
+    return replace(piped, task=task, table=table)
 
 
 def draw_last(rng: Generator) -> tuple[Any, ...]:
@@ -216,7 +257,8 @@ def check_release(checker: Checker, model: Any, piped: Piped, crowd: Crowd) -> N
     public = public_model(model)
     assert public is not None and public.preprocessing is not None
     encoded = public.preprocessing.encode(piped.task.sample.X[stay])
-    same = encoded.shape == sample.X.shape and is_near(encoded, sample.X)
+    shown = piped.shown(stay)
+    same = encoded.shape == shown.shape and is_near(encoded, shown)
     checker.check(same, f"other features than those of a fit to the rest {stay.sum()}")
     if same:
         check_against_fit(checker, model, (aim, sample, classes), crowd.first_weight)

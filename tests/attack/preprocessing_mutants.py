@@ -183,9 +183,63 @@ def keep_what_maps_learn() -> None:
     put("preprocessing.mapped", "join_maps", join_maps)
 
 
+def keep_the_answers() -> None:
+    """Encode categories by what people answered who have left too."""
+    first: dict[tuple[int, int], Any] = {}
+    real = import_module("expunge.preprocessing.learnt_maps").learn_means
+
+    def learn_means(step: Any, answers: Any, *, column: int) -> Any:
+        found = real(step, answers, column=column)
+        kept = first.setdefault((id(step), column), found)
+        same = kept[0].values.shape == found[0].values.shape
+        return kept if same else found
+
+    put("preprocessing.learnt_maps", "learn_means", learn_means)
+
+
+def fold_by_position() -> None:
+    """Put rows into folds by where they are."""
+
+    def with_people(rows: Any, owners: Any, **more: Any) -> Any:
+        places = np.arange(len(rows), dtype=float)
+        return replace(rows, X=np.column_stack([rows.dense(), places]))
+
+    put("linear_model.rows", "with_people", with_people)
+
+
+def encode_by_own_answers() -> None:
+    """Encode rows of the model by what their own people answered."""
+    real = import_module("expunge.preprocessing.learnt_maps").learn_means
+
+    def learn_means(step: Any, answers: Any, *, column: int) -> Any:
+        final, crossed = real(step, answers, column=column)
+        every = np.broadcast_to(final.values, crossed.values.shape).copy()
+        return final, replace(crossed, values=every)
+
+    put("preprocessing.learnt_maps", "learn_means", learn_means)
+
+
+def count_rows_for_people() -> None:
+    """Give a category a mean of its own that one person has in many rows."""
+    module = import_module("expunge.preprocessing.target_means")
+    real = module._Sums
+
+    def sums(n_rows: Any, n_people: Any, first: Any, second: Any) -> Any:
+        del n_people
+        return real(n_rows, n_rows, first, second)
+
+    put("preprocessing.target_means", "_Sums", sums)
+
+
 def keep_the_step_before_a_map() -> None:
     """Let what was learned before a map of rows stay as it was."""
-    put("preprocessing.mapped:Mapped", "_after", lambda self, first, raw: self)
+    real = import_module("expunge.preprocessing.mapped").Mapped._after
+
+    def after(self: Any, *given: Any, **options: Any) -> Any:
+        new = self.encoder is None
+        return real(self, *given, **options) if new else self
+
+    put("preprocessing.mapped:Mapped", "_after", after)
 
 
 def round_blocks_otherwise() -> None:

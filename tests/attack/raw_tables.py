@@ -6,8 +6,10 @@ once, whatever its weight. Nothing here comes from the package under attack, but
 name of what only it has.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.random_projection import GaussianRandomProjection
 
-from expunge import Bins
+from expunge import Bins, TargetMeans
 
 from . import draws
 from .arithmetic import mean_and_deviation
@@ -353,7 +355,84 @@ class Made:
         return _together(len(made), [self.scaling.apply(one) for one in made.T])
 
 
-Part = Numbers | Categories | Counts | Terms | Curved | Ranges | Made
+@dataclass(frozen=True, eq=False)
+class Averages:
+    """A column of categories, each encoded by what people who have it answered.
+
+    The answers are labels, or the code of a class for each row; people are the owners
+    of rows.
+    """
+
+    values: Array
+    least: int
+    smooth: float | str
+    folds: int
+    key: int
+    answers: Array
+    coded: bool
+    people: Array
+    needs_order = True  # without its rows a model has no such column
+
+    def steps(self) -> Any:
+        """Return the description, which only the package has."""
+        return TargetMeans(self.least, self.smooth, self.folds, self.key)  # type: ignore[arg-type]
+
+    def made(self, stay: Array) -> Array:
+        """Return the features of the remaining rows, as others would be encoded."""
+        return self._encode(stay, [(stay, stay)])
+
+    def crossed(self, stay: Array) -> Array:
+        """Return the features that the model learns from: by what others answered."""
+        folds = np.array([self._fold(person) for person in self.people.tolist()])
+        pairs = [(stay & (folds == k), stay & (folds != k)) for k in range(self.folds)]
+        return self._encode(stay, pairs)
+
+    def _fold(self, person: str) -> int:
+        """Return in which fold a person is, by the digest of key and id."""
+        digest = hashlib.sha256(f"{self.key}:{person}".encode()).hexdigest()
+        return (int(digest[:16], 16) >> 12) % self.folds
+
+    def _encode(self, stay: Array, pairs: Sequence[tuple[Array, Array]]) -> Array:
+        """Return what each group of rows makes of what the other one answered."""
+        kinds = np.unique(self.answers[stay]).tolist() if self.coded else [None]
+        kinds = kinds[1:] if self.coded and len(kinds) == 2 else kinds
+        found = np.zeros((len(stay), len(kinds)))
+        keys = np.array([str(value) for value in self.values])
+        for k, kind in enumerate(kinds):
+            y = self.answers if kind is None else (self.answers == kind).astype(float)
+            for seen, taught in pairs:
+                if not taught.any():
+                    found[seen, k] = _exact_moments(y[stay])[0]
+                    continue
+                overall, spread = _exact_moments(y[taught])
+                for key in np.unique(keys[seen]).tolist():
+                    own, value = taught & (keys == key), overall
+                    if len(np.unique(self.people[own])) >= self.least:
+                        mean, variance = _exact_moments(y[own])
+                        n = int(own.sum())
+                        if self.smooth == "auto":
+                            share = n * spread / ((n * spread + variance) or 1.0)
+                            value = share * mean + (1.0 - share) * overall
+                        else:
+                            value = (n * mean + float(self.smooth) * overall) / (
+                                n + float(self.smooth)
+                            )
+                    found[seen & (keys == key), k] = value
+        if not self.coded:
+            overall, spread = _exact_moments(self.answers[stay])
+            found = (found - overall) / (np.sqrt(spread) or 1.0)
+        return found[stay]
+
+
+def _exact_moments(y: Array) -> tuple[float, float]:
+    """Return mean and variance of numbers, each rounded once."""
+    numbers = [Fraction(value) for value in y.tolist()]
+    mean = sum(numbers, Fraction(0)) / len(numbers)
+    squares = sum((value * value for value in numbers), Fraction(0))
+    return float(mean), float(squares / len(numbers) - mean * mean)
+
+
+Part = Averages | Numbers | Categories | Counts | Terms | Curved | Ranges | Made
 
 
 def apply_maps(steps: Sequence[Any], X: Array) -> Array:
@@ -406,6 +485,15 @@ class RawTable:
     def made(self, stay: Array) -> Array:
         """Return the features of the remaining rows, learned from these alone."""
         return np.hstack([part.made(stay) for part in self.parts])
+
+    def taught(self, stay: Array) -> Array:
+        """Return the features that a model of these rows learns from."""
+        return np.hstack(
+            [
+                part.crossed(stay) if isinstance(part, Averages) else part.made(stay)
+                for part in self.parts
+            ]
+        )
 
 
 def _together(n_rows: int, features: Sequence[Array]) -> Array:
@@ -617,11 +705,34 @@ def draw_categories(rng: Generator, n: int) -> Categories:
     return Categories(column, strategy, encoder, scaling)
 
 
+def draw_averages(
+    rng: Generator, answers: Array, *, coded: bool, people: Array
+) -> Averages:
+    """Return categories that the answers of people encode, some of them rare."""
+    n, k = len(answers), int(rng.integers(1, 9))
+    words = np.array([f"c{i}" for i in range(k)], dtype=object)
+    column = words[rng.choice(k, n, p=rng.dirichlet(np.full(k, 0.8)))]
+    if chance(rng, 0.3):
+        column[rng.random(n) < 0.15] = np.nan
+    if chance(rng, 0.3):  # a person has one category
+        column = column[np.unique(people, return_inverse=True)[1]]
+    return Averages(
+        column,
+        least=int(rng.integers(2, 12)),
+        smooth=one_of(rng, "auto", 0.0, 1.5, 20.0),
+        folds=int(rng.integers(2, 7)),
+        key=0,
+        answers=answers,
+        coded=coded,
+        people=people,
+    )
+
+
 def awkward_rows(rng: Generator, table: RawTable, stay: Array) -> Iterator[Array]:
     """Yield groups of remaining rows that change what is learned, as masks."""
     for j in rng.permutation(len(table.parts)):
         part = table.parts[j]
-        if isinstance(part, Categories):
+        if isinstance(part, Categories | Averages):
             words = np.array([str(value) for value in part.values])
             found, counts = np.unique(words[stay], return_counts=True)
             yield stay & (words == found[np.argmin(counts)])

@@ -34,6 +34,7 @@ KINDS: Mapping[str, str] = {
     "pipelines-sum": "pipelines:attack_sum",
     "bins": "pipelines:attack_bins",
     "curves": "pipelines:attack_curves",
+    "means": "pipelines:attack_means",
     "splits": "splits",
     "inputs": "inputs",
     "tuned": "tuned",

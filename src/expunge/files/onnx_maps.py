@@ -16,7 +16,9 @@ from ..exceptions import Unsupported
 from ..preprocessing.encoder import Encoder, count_features, title_of
 from ..preprocessing.learnt_maps import Beside
 from ..preprocessing.sklearn_maps import SklearnMap
+from ..preprocessing.target_means import CodeMeans
 
+INT64 = 7  # the number that ONNX has for the type
 SMALLEST_NORM = 10.0 * float(np.finfo(np.float64).eps)
 
 
@@ -60,6 +62,8 @@ def add_map(
         made = gives if last else f"{gives}.{index}"
         if isinstance(one, Beside):
             _add_beside(graph, one, taking=taking, gives=made)
+        elif isinstance(one, CodeMeans):
+            _add_means(graph, one, taking=taking, gives=made)
         else:
             write = WRITERS.get(getattr(one, "name", ""))
             if write is None or not isinstance(one, SklearnMap):
@@ -85,6 +89,18 @@ def _add_beside(graph: Graph, beside: Beside, *, taking: str, gives: str) -> Non
             own = add_map(graph, one, taking=own, gives=name, n_columns=len(places))
         made.append(own)
     graph.add("Concat", made, gives=gives, axis=1)
+
+
+def _add_means(graph: Graph, means: CodeMeans, *, taking: str, gives: str) -> None:
+    """Add the line of a table that a code has; that of -1 is the first."""
+    lines = np.roll(means.values, 1, axis=0)
+    table = graph.add_constant(f"{gives}.means", lines, what="means of categories")
+    one = _add_number(graph, 1.0, gives=f"{gives}.one")
+    graph.add("Add", [taking, one], gives=f"{gives}.place")
+    graph.add("Cast", [f"{gives}.place"], gives=f"{gives}.line", to=INT64)
+    last = graph.add_indices(f"{gives}.last", np.array([1]))
+    graph.add("Squeeze", [f"{gives}.line", last], gives=f"{gives}.lines")
+    graph.add("Gather", [table, f"{gives}.lines"], gives=gives, axis=0)
 
 
 def _refuse(encoder: Encoder) -> Unsupported:

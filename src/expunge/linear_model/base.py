@@ -44,6 +44,7 @@ from ..long.table import LongTable
 from ..preprocessing.hashed import read_input_map
 from ..preprocessing.inputs import InputRows, check_inputs
 from ..preprocessing.mapped import Mapped, split_encoder
+from ..preprocessing.target_means import key_of
 from ..private_model.answers import Adoption
 from ..private_model.composition import UNCHANGED, Encoding, raw_rows
 from ..private_model.labels import Labels
@@ -99,6 +100,7 @@ from .rows import (
     read_table,
     require_encodable,
     weights_of,
+    with_owners,
 )
 from .suggestions import find_change
 
@@ -249,6 +251,7 @@ class Forgetful(Forgetting):
                 added = read_addition(self, grown, X, y, sample_weight=sample_weight)
                 owners = read_owners(private, subjects, n_rows=len(added))
                 assert grown.private is not None
+                added = with_owners(added, owners or (), model=grown)
                 after = replace_places(
                     grown.private, NO_ROWS, added=added, owners=owners
                 )
@@ -422,6 +425,13 @@ class Forgetful(Forgetting):
     def _read_removed(
         self, before: Snapshot, X: Any, y: Any, *, sample_weight: ArrayLike | None
     ) -> Rows:
+        learned: Any = private_model(self).encoding.learned
+        if learned is not None and key_of(learned.recipe.described) is not None:
+            raise InvalidInput(
+                "this model encodes categories by what other people answered, and rows "
+                "do not say whose they are; forget people by their ids: "
+                "forget(subjects=...)"
+            )
         return read_request(self, before, X, y, sample_weight=sample_weight)
 
     @abstractmethod
@@ -590,7 +600,7 @@ def prepare_fit(
         prepared = prepare_table(estimator, X, given=given)
     else:
         prepared = prepare(estimator, X, y, sample_weight=sample_weight)
-        prepared = replace(prepared, owners=owners_of(subjects, len(prepared.rows)))
+        prepared = prepared.with_owners(owners_of(subjects, len(prepared.rows)))
         if getattr(estimator, "fits_jobs", False):
             return replace(prepared, engine=require_jobs(place))
     if place is None:

@@ -48,12 +48,14 @@ from ..preprocessing.columns import (
     read_columns,
     require_same_maps,
 )
+from ..preprocessing.description import TargetMeans
 from ..preprocessing.encoder import Encoder, title_of
 from ..preprocessing.inputs import check_inputs
 from ..preprocessing.learned import Learned
 from ..preprocessing.mapped import Mapped
 from ..preprocessing.sklearn_steps import describe
 from ..preprocessing.statistics import needs_order
+from ..preprocessing.target_means import key_of, with_people
 from ..private_model.composition import UNCHANGED, Encoding
 from ..private_model.labels import Labels
 from ..private_model.model import require_optimised
@@ -139,6 +141,15 @@ class Prepared(Private):
     engine: Engine | None = None
     placed: RowSource | None = None
 
+    def with_owners(self, owners: Sequence[str]) -> "Prepared":
+        """Return the data with the owner of each row."""
+        prepared = replace(self, owners=owners)
+        if self.recipe is None or key_of(self.recipe.described) is None:
+            return prepared
+        rows = in_memory(self.rows)
+        rows = with_people(rows, owners, described=self.recipe.described)
+        return replace(prepared, rows=rows, shared=False)
+
     @property
     def targets(self) -> RowSource | None:
         """The rows, if their labels are targets of a regression."""
@@ -157,8 +168,12 @@ class Prepared(Private):
             encoding = first = Learned.of(self.recipe, rows, intercept=intercept)
             described = self.recipe.described
             if described.looks or described.last is not None:
-                X = in_memory(rows).dense()
-                encoding = Mapped.of(None, X, first=first)
+                encoding = Mapped.behind(
+                    first,
+                    in_memory(rows),
+                    objective=self.objective,
+                    classes=self.labels is not None,
+                )
         return Balanced.of(encoding, rows, loss=loss) if self.balanced else encoding
 
     def keep_rows(self) -> KeptRows:
@@ -527,6 +542,15 @@ def make_room(estimator: Any, snapshot: Snapshot, X: Any, y: Any) -> Snapshot:
     return snapshot if private is snapshot.private else snapshot.keep(private)
 
 
+def with_owners(rows: Rows, owners: Sequence[str], *, model: Snapshot) -> Rows:
+    """Return rows to add with what a model keeps of whose they are."""
+    encoding: Any = getattr(model.private, "encoding", None)
+    learned = None if encoding is None else encoding.learned
+    if learned is None:
+        return rows
+    return with_people(rows, owners, described=learned.recipe.described)
+
+
 def read_addition(
     estimator: Any,
     snapshot: Snapshot,
@@ -556,7 +580,7 @@ def read_addition(
     learned: Any = private.encoding.learned
     if learned is not None:
         # A fit to the new rows would have a feature more. Declared ones can come.
-        for column, codes in zip(learned.recipe.columns, rows.dense().T, strict=True):
+        for column, codes in zip(learned.recipe.columns, rows.dense().T, strict=False):
             unseen = np.flatnonzero(codes == UNKNOWN).tolist()
             if column.kind == "category" and unseen:
                 raise UnseenCategory(column.source, unseen)
@@ -582,6 +606,8 @@ def require_encodable(
         return
     groups = () if prepared.recipe is None else prepared.recipe.described.groups
     looked = [one for group in groups for one in group.then]
+    means = [group.encode for group in groups if isinstance(group.encode, TargetMeans)]
+    looked = [*means, *looked]
     if prepared.encoder is not None and prepared.recipe is not None:
         looked.append(prepared.encoder)
     if looked:

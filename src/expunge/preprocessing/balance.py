@@ -263,7 +263,7 @@ class Balanced(Encoding):
     @property
     def unweighted(self) -> Encoding:
         """The encoding without weights of classes."""
-        return self.inner
+        return self.inner.unweighted
 
     @property
     def public(self) -> PublicEncoding | None:

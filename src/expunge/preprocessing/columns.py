@@ -28,6 +28,7 @@ from .description import (
     Ordinal,
     Preprocessing,
     Source,
+    TargetMeans,
 )
 from .encoder import encode_rows, keeps_gaps, require_bits, takes_values, title_of
 
@@ -247,6 +248,8 @@ def _learn_column(group: Group, index: int, *, X: Any) -> Column:
     if encode is None or isinstance(encode, Bins):
         gaps = encode is not None or group.fill is not None
         return Column(source, gaps=gaps, part=part)
+    if isinstance(encode, TargetMeans):
+        encode = OneHot(unknown="ignore")
     filled = None
     if group.fill is not None and group.fill.strategy == "constant":
         filled = group.fill.value

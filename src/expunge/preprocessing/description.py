@@ -214,7 +214,36 @@ def read_automatic(preprocessing: Any) -> Automatic | None:
     return preprocessing if isinstance(preprocessing, Automatic) else None
 
 
-Encode: TypeAlias = OneHot | Ordinal | Bins
+@stored
+@dataclass(frozen=True, slots=True)
+class TargetMeans:
+    """One feature for a column of categories: what people who have one answered.
+
+    It is the share of each class, or the mean of y in deviations of y; a category that
+    too few people have, or nobody, has the mean of all rows. Rows of the model are
+    encoded by the means of other people: they lie in folds, by a hash of their ids.
+
+    Parameters
+    ----------
+    least
+        How many people must have a category for a mean of its own, which is public; 2
+        or more.
+    smooth
+        How many rows of the mean of all are added to a category; "auto" goes by how
+        much categories vary, as scikit-learn's TargetEncoder does.
+    folds
+        Into how many folds people are put; 2 or more.
+    key
+        A whole number, hashed with the ids of people.
+    """
+
+    least: int = 10
+    smooth: float | Literal["auto"] = "auto"
+    folds: int = 5
+    key: int = 0
+
+
+Encode: TypeAlias = OneHot | Ordinal | Bins | TargetMeans
 Scale: TypeAlias = Standardise | FitRange | FitSize | FitQuantiles | WeighTerms
 
 
@@ -308,5 +337,7 @@ class Preprocessing:
 
     @property
     def looks(self) -> bool:
-        """Whether maps come after steps that learn, for some columns alone."""
-        return any(group.then for group in self.groups)
+        """Whether what becomes of some columns is told by no sums."""
+        return any(
+            group.then or isinstance(group.encode, TargetMeans) for group in self.groups
+        )

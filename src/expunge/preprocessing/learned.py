@@ -30,7 +30,7 @@ from ..removal import State
 from ..removal.state import lift_state
 from .bins import find_bins
 from .columns import Recipe, extend_table, find_categories, sort_categories, take_values
-from .description import OneHot
+from .description import OneHot, TargetMeans
 from .encoder import describe_encoder
 from .features import Features, FittedPreprocessing
 from .learning import (
@@ -257,7 +257,9 @@ class Learned(Encoding):
         table = extend_table(X, recipe.described.made)
         for index, group in enumerate(self.recipe.groups):
             column, name = grown[index], str(index)
-            if not isinstance(group.encode, OneHot) or group.encode.categories:
+            if not isinstance(group.encode, OneHot | TargetMeans):
+                continue
+            if isinstance(group.encode, OneHot) and group.encode.categories:
                 continue
             values = take_values(table, sources[index], column.part)
             found = set(find_categories(values, column.source)[0])
@@ -318,6 +320,9 @@ class Learned(Encoding):
             preprocessed=True,
             columns_guessed=described.guessed,
             quanta_guessed=described.quanta_guessed,
+            means_public=any(
+                isinstance(group.encode, TargetMeans) for group in described.groups
+            ),
             encoder=", ".join(
                 describe_encoder(one.encoder, one.bits) for one in described.made
             ),

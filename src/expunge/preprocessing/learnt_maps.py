@@ -14,7 +14,7 @@ it one map that learns nothing any more, for all features that preprocessing has
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -31,20 +31,25 @@ from sklearn.preprocessing import (
 from ..core.arrays import Index, Matrix, Vector
 from ..core.values import stored
 from ..exceptions import InvalidInput, Unsupported
-from .columns import Recipe
-from .description import Group
+from .columns import Column, Recipe
+from .description import Group, TargetMeans
 from .encoder import Encoder, check_encoder, encode_rows, name_features, title_of
-from .features import Features
+from .features import Features, FittedPreprocessing
 from .sklearn_maps import Chain, chain, make_plain
 from .statistics import Statistics
+from .target_means import Answers, CodeMeans, CrossMeans, learn_means, publish_means
 
 
 class Taught(NamedTuple):
-    """What maps are learnt from: what preprocessing does, and what it has learnt."""
+    """What maps are learnt from: what preprocessing does, and what it has learnt.
+
+    ``answers`` are all rows, for what is learnt from labels.
+    """
 
     recipe: Recipe
     statistics: Statistics
     features: Features
+    answers: Answers | None = None
 
 
 class LearntStep(ABC):
@@ -237,23 +242,73 @@ class Beside:
         return list(zip(self.places, self.parts, strict=True))
 
 
-def join_maps(taught: Taught) -> Encoder | None:
-    """Return one map of all features, as it is learnt; None if there is none."""
+class Joined(NamedTuple):
+    """One map of all features.
+
+    ``crossed`` is that for the rows of the model, where it is another. It takes the
+    number of the person after the features.
+    """
+
+    encoder: Encoder
+    crossed: Encoder | None
+
+
+def join_maps(taught: Taught) -> Joined:
+    """Return one map of all features, as it is learnt, where there is one."""
     described, layout = taught.recipe.described, taught.features.layout
     maps: list[Any] = []
+    crossed: list[Any] = []
     if described.looks:
-        places, parts, first = [], [], 0
-        for group in described.groups:
-            own = np.arange(first, first + len(group.columns))
-            first += len(group.columns)
-            at = np.flatnonzero(np.isin(layout.columns, own))
-            if at.size:  # a column in which everything is missing has no feature
-                places.append(tuple(at.tolist()))
-                parts.append(_learn_group(group, taught, at=at))
-        maps.append(Beside(tuple(places), tuple(parts)))
-    if described.last is not None:
-        maps.append(described.last)
-    return chain(maps) if maps else None
+        parts = [
+            part
+            for group, at in _places_by_group(taught)
+            if at.size  # a column in which everything is missing has no feature
+            for part in _learn_group(group, taught, at=at)
+        ]
+        places, own, cross = zip(*parts, strict=True)
+        maps.append(Beside(places, own))
+        if any(isinstance(one, CrossMeans) for one in cross):
+            within = tuple(
+                (*place, len(layout)) if isinstance(one, CrossMeans) else place
+                for place, one in zip(places, cross, strict=True)
+            )
+            crossed.append(Beside(within, cross))
+    last = [] if described.last is None else [described.last]
+    return Joined(chain([*maps, *last]), chain([*crossed, *last]) if crossed else None)
+
+
+def _places_by_group(taught: Taught) -> list[tuple[Group, Index]]:
+    """Return each group with where its features are."""
+    found, first = [], 0
+    for group in taught.recipe.described.groups:
+        own = np.arange(first, first + len(group.columns))
+        first += len(group.columns)
+        at = np.flatnonzero(np.isin(taught.features.layout.columns, own))
+        found.append((group, at))
+    return found
+
+
+def publish(
+    fitted: FittedPreprocessing, columns: Sequence[Column], *, encoder: Encoder
+) -> tuple[FittedPreprocessing, Encoder]:
+    """Return public preprocessing and a joined map, with codes that predictions need.
+
+    ``columns`` are those of the rows that taught them.
+    """
+    maps = list(encoder.maps) if isinstance(encoder, Chain) else [encoder]
+    beside = maps[0]
+    assert isinstance(beside, Beside)
+    means = {
+        places[0]: one
+        for places, one in zip(beside.places, beside.parts, strict=True)
+        if isinstance(one, CodeMeans)
+    }
+    fitted, told = publish_means(fitted, columns, means=means)
+    parts = tuple(
+        told[places[0]] if isinstance(one, CodeMeans) else one
+        for places, one in zip(beside.places, beside.parts, strict=True)
+    )
+    return fitted, chain([replace(beside, parts=parts), *maps[1:]])
 
 
 def check_maps(encoder: Encoder | None, X: Matrix) -> None:
@@ -265,18 +320,33 @@ def check_maps(encoder: Encoder | None, X: Matrix) -> None:
     elif isinstance(encoder, Beside):
         for places, one in zip(encoder.places, encoder.parts, strict=True):
             check_maps(one, X[:, list(places)])
-    elif encoder is not None and not isinstance(encoder, FittedColumns):
+    elif encoder is not None and not isinstance(encoder, FittedColumns | CodeMeans):
         check_encoder(encoder, X)
 
 
-def _learn_group(group: Group, taught: Taught, *, at: Index) -> Encoder | None:
-    """Return the map of a group's features; None leaves them as they are."""
+def _learn_group(
+    group: Group, taught: Taught, *, at: Index
+) -> list[tuple[tuple[int, ...], Encoder | None, Encoder | None]]:
+    """Return the maps of a group's features, and the same for the model's own rows.
+
+    Each with the features that it takes; None leaves them as they are.
+    """
+    if isinstance(group.encode, TargetMeans):
+        assert taught.answers is not None
+        means: list[tuple[tuple[int, ...], Encoder | None, Encoder | None]] = []
+        for j in at.tolist():
+            column = int(taught.features.layout.columns[j])
+            learnt = learn_means(group.encode, taught.answers, column=column)
+            means.append(((j,), *learnt))
+        return means
+    places = tuple(at.tolist())
     if not group.then:
-        return None
+        return [(places, None, None)]
     first, *rest = group.then
     if isinstance(first, LearntStep):
         first = first.learn(taught, at)
-    return chain([first, *rest])
+    found = chain([first, *rest])
+    return [(places, found, found)]
 
 
 def _take_knots(made: SplineTransformer) -> Matrix:

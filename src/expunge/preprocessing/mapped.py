@@ -42,6 +42,7 @@ from .description import Preprocessing
 from .encoder import (
     CHECKED,
     Encoder,
+    check_encoder,
     describe_encoder,
     encode_rows,
     find_bits,
@@ -53,8 +54,9 @@ from .encoder import (
 )
 from .features import FittedPreprocessing
 from .learned import Learned, replace_rows, without_gaps
-from .learnt_maps import LearntStep, Taught, check_maps, join_maps
+from .learnt_maps import LearntStep, Taught, check_maps, join_maps, publish
 from .sklearn_maps import chain, learns, read_map, unfold
+from .target_means import Answers, key_of, require_means
 
 
 def split_encoder(preprocessing: Any) -> tuple[Any, Encoder | None]:
@@ -150,6 +152,11 @@ class Mapped(Encoding):
         What is learnt from the rows before it; None if nothing is.
     columns
         The names of the columns, if they have any and nothing comes before.
+    crossed
+        What maps the rows of the model where that is another map: one that is learnt
+        from labels, by person.
+    classes
+        Whether labels are codes of classes.
     checked
         Whether the bits were compared in this process.
     """
@@ -161,30 +168,26 @@ class Mapped(Encoding):
     keeps_encoded: bool = False
     first: Learned | None = None
     columns: tuple[str, ...] = ()
+    crossed: Any = None
+    classes: bool = False
     checked: bool = field(default=False, metadata=NOT_STORED)
 
     @classmethod
     def of(
         cls,
-        encoder: Encoder | None,
+        encoder: Encoder,
         X: Matrix,
         *,
         keeps_encoded: bool = False,
-        first: Learned | None = None,
         columns: Sequence[str] = (),
     ) -> Self:
         """Return the encoding of a fit to these rows, as they are given.
 
-        Some of them are encoded together, to refuse a map that learns. Without a map it
-        is what the steps before it say.
+        Some of them are encoded together, to refuse a map that learns.
         """
-        if encoder is None:
-            encoder = None if first is None else _join(first)
-            assert encoder is not None
-        _require_dense(encoder, X)
-        some = X[:CHECKED] if first is None else first.features.encode(X[:CHECKED])
+        some = _require_dense(encoder, X)[:CHECKED]
         if len(some) > 1:
-            check_maps(encoder, some)
+            check_encoder(encoder, some)
         width = some.shape[1]
         n_features = encode_rows(encoder, some[:1]).shape[1]
         bits = find_bits(encoder, width)
@@ -194,10 +197,24 @@ class Mapped(Encoding):
             n_features,
             bits,
             keeps_encoded=keeps_encoded,
-            first=first,
             columns=tuple(columns),
             checked=True,
         )
+
+    @classmethod
+    def behind(
+        cls, first: Learned, rows: Rows, *, objective: Objective, classes: bool
+    ) -> Self:
+        """Return the maps after steps that have learnt from these raw rows."""
+        encoding = cls(None, 0, 0, b"", first=first, classes=classes, checked=True)
+        encoding = encoding._after(first, rows, objective=objective)
+        some = first.features.encode(rows.dense()[:CHECKED])
+        if len(some) > 1:
+            check_maps(encoding.encoder, some)
+        if not first.recipe.described.looks:
+            bits = find_bits(encoding.encoder, encoding.n_columns)
+            encoding = replace(encoding, bits=bits)
+        return encoding
 
     @property
     def raw(self) -> bool:
@@ -225,24 +242,29 @@ class Mapped(Encoding):
         if self.keeps_encoded:
             if not self.checked:
                 require_bits(self.encoder, self.bits, n_columns=X.shape[1])
-            return objective.rows(self._encode(X), y, weight)
+            return objective.rows(self._encode(X, self.encoder), y, weight)
         return Encoding.keep(self, X, y, weight, objective=objective)
 
     def fit_again(self, rows: RowSource, objective: Objective) -> Self:
         """Return the same map, with what is learnt before it from these rows alone."""
         if self.first is None:
             return self
-        raw = in_memory(without_gaps(rows)).dense()
-        return self._after(self.first.fit_again(rows, objective), raw)
+        raw = in_memory(without_gaps(rows))
+        first = self.first.fit_again(rows, objective)
+        return self._after(first, raw, objective=objective)
 
     def encode(self, rows: RowSource, objective: Objective) -> RowSource:
         """Return kept rows as the head sees them."""
         if self.keeps_encoded:
             return rows
         held = in_memory(without_gaps(rows), "a map of rows as preprocessing")
-        X = held.dense()
-        X = X if self.first is None else self.first.features.encode(X)
-        return objective.rows(self._encode(X), held.y, held.weight)
+        X, encoder = held.dense(), self.encoder
+        if self.first is not None:
+            people = X[:, -1:]
+            X = self.first.features.encode(X)
+            if self.crossed is not None:
+                X, encoder = np.hstack([X, people]), self.crossed
+        return objective.rows(self._encode(X, encoder), held.y, held.weight)
 
     def after(
         self,
@@ -252,13 +274,17 @@ class Mapped(Encoding):
         rows: Callable[[], RowSource] | None = None,
     ) -> EncodedRequest:
         """Return what a request of kept rows leads to."""
-        del rows
         if self.first is not None:
             first = self.first.after(change, objective).encoding
             assert isinstance(first, Learned)
+            # What is learnt from labels is learnt from all rows again.
+            by_label = self.crossed is not None
             given = change.removed if change.added is None else change.added
-            raw = np.empty((0, 0)) if given is None else given.dense()
-            return EncodedRequest(self._after(first, raw), None)
+            if by_label and rows is not None:
+                given = in_memory(without_gaps(rows()))
+            if given is None or (by_label and rows is None):
+                return EncodedRequest(replace(self, first=first), None)
+            return EncodedRequest(self._after(first, given, objective=objective), None)
         if self.keeps_encoded:
             return EncodedRequest(self, change)
         after = self.anchored(objective)
@@ -270,17 +296,28 @@ class Mapped(Encoding):
 
         return EncodedRequest(after, replace_rows(change, encode))
 
-    def _after(self, first: Learned, raw: Matrix) -> Self:
-        """Return the map after what was learnt; a raw row says how wide it is then."""
-        width, encoder = len(first.features), self.encoder
-        if first.recipe.described.looks:
-            encoder = _join(first)
-        elif width == self.n_columns or not len(raw):
+    def _after(self, first: Learned, rows: Rows, *, objective: Objective) -> Self:
+        """Return the maps after what was learnt; a raw row says how wide they are.
+
+        ``rows`` are all rows where something is learnt from their labels.
+        """
+        width, described = len(first.features), first.recipe.described
+        encoder, crossed = self.encoder, self.crossed
+        if encoder is None or described.looks:
+            outputs, answers = objective.loss.outputs, None
+            if key_of(described) is not None:
+                require_means(rows.y, outputs=outputs, classes=self.classes)
+                n_classes = max(2, outputs) if self.classes else 0
+                answers = Answers(rows.dense(), rows.y, n_classes)
+            parts = (first.recipe, first.statistics, first.features)
+            encoder, crossed = join_maps(Taught(*parts, answers))
+        elif width == self.n_columns or not len(rows):
             return replace(self, first=first)
-        made = encode_rows(encoder, first.features.encode(raw[:1]))
+        made = encode_rows(encoder, first.features.encode(rows.dense()[:1]))
         return replace(
             self,
             encoder=encoder,
+            crossed=crossed,
             first=first,
             n_columns=width,
             n_features=int(made.shape[1]),
@@ -295,19 +332,27 @@ class Mapped(Encoding):
         bits = find_bits(self.encoder, self.n_columns)
         return replace(self, bits=bits, checked=True)
 
-    def _encode(self, X: Matrix) -> Matrix:
+    @property
+    def unweighted(self) -> "Encoding":
+        """The same for rows that are tested, which taught nothing."""
+        return self if self.crossed is None else replace(self, crossed=None)
+
+    def _encode(self, X: Matrix, encoder: Encoder) -> Matrix:
         """Return the features of rows, each encoded alone."""
         if not len(X):
             return np.empty((0, self.n_features))
-        return encode_rows(self.encoder, X, n_features=self.n_features)
+        return encode_rows(encoder, X, n_features=self.n_features)
 
     @property
     def public(self) -> PublicMap:
         """The map, as predictions need it."""
-        first = None if self.first is None else self.first.public
-        return PublicMap(
-            self.encoder, self.n_features, first, self.n_columns, self.columns
-        )
+        first, encoder = self.first, self.encoder
+        fitted = None if first is None else first.public
+        if first is not None and self.crossed is not None:
+            fitted, encoder = publish(
+                first.public, first.recipe.columns, encoder=encoder
+            )
+        return PublicMap(encoder, self.n_features, fitted, self.n_columns, self.columns)
 
     def state_in(self, scope: Scope) -> Scope:
         """Return what certificates state, the map included."""
@@ -322,13 +367,6 @@ class Mapped(Encoding):
         if self.first is not None:
             scope = self.first.state_in(scope)
         return replace(scope, encoder=", ".join(filter(None, [scope.encoder, *stated])))
-
-
-def _join(first: Learned) -> Encoder:
-    """Return the map after what was learnt, as it is learnt from the same rows."""
-    joined = join_maps(Taught(first.recipe, first.statistics, first.features))
-    assert joined is not None
-    return joined
 
 
 def _require_dense(encoder: Encoder, X: Any) -> Any:

@@ -61,6 +61,7 @@ from .description import (
     Scale,
     Source,
     Standardise,
+    TargetMeans,
     WeighTerms,
     read_automatic,
 )
@@ -78,7 +79,9 @@ from .hashed import read_text_column
 from .learnt_maps import FitColumns, read_learnt_splines, read_quantiles
 from .sklearn_maps import read_map, unfold
 
-Described = FillGaps | Scale | OneHot | Ordinal | Bins | DatePart | FitColumns
+Described = (
+    FillGaps | Scale | OneHot | Ordinal | Bins | DatePart | TargetMeans | FitColumns
+)
 MISSING = "missing_value"  # what scikit-learn fills text with, unless told otherwise
 WORKING = (
     "leave it out, or make it a map of rows of your own (expunge.Encoder) if it learns "
@@ -97,7 +100,7 @@ _IMPUTE = "use SimpleImputer(add_indicator=True)"
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
         "PowerTransformer": "use FunctionTransformer(np.arcsinh), or expunge.Bins()",
-        "TargetEncoder": "use OneHotEncoder(handle_unknown='ignore', min_frequency=10)",
+        "TargetEncoder": "use expunge.TargetMeans(), whose folds go by person",
         "LabelBinarizer": "use OneHotEncoder()",
         "LabelEncoder": "use OneHotEncoder(); the classes of y need no encoder",
         "KNNImputer": _IMPUTE,
@@ -245,7 +248,8 @@ def _describe_pipeline(
         encoder = read_map(step)
         if encoder is not None:
             if any(group != Group(group.columns) for group in groups):
-                if len(groups) > 1:
+                means = isinstance(groups[0].encode, TargetMeans)
+                if means or len(groups) > 1:
                     raise Unsupported(
                         f"{title_of(encoder)} after a step that learns, and before "
                         "another step; put it before the steps that learn, or last of "
@@ -327,11 +331,19 @@ def _refuse_step(step: Any) -> Unsupported:
 def _add_step(group: Group, step: Described, *, given: Any) -> Group:
     """Return the group with one more step, if the order is one we can follow."""
     name = type(given).__name__
-    if group.then:
+    if group.then or isinstance(group.encode, TargetMeans):
+        last = title_of(group.then[-1]) if group.then else "TargetMeans"
         raise Unsupported(
-            f"{name} after {title_of(group.then[-1])}, whose result no sums tell of; "
-            "put it before, or leave it out"
+            f"{name} after {last}, whose result no sums tell of; put it before, or "
+            "leave it out"
         )
+    if isinstance(step, TargetMeans):
+        if group != Group(group.columns):
+            raise Unsupported(
+                "TargetMeans after another step; give it the columns as they are: a "
+                "missing value is a category of its own"
+            )
+        return replace(group, encode=step)
     if isinstance(step, FitColumns):
         return _add_learnt(group, step)
     if isinstance(step, Bins) and group == Group(group.columns):
@@ -536,6 +548,27 @@ def _read_bins(step: Bins, n_columns: int) -> Bins:
     return Bins(step.n_bins, tuple(map(float, quanta)))
 
 
+def _read_means(step: TargetMeans, n_columns: int) -> TargetMeans:
+    del n_columns
+    for name, least in (("least", 2), ("folds", 2)):
+        given = getattr(step, name)
+        if type(given) is not int or given < least:
+            why = "a mean of one person is what they answered; " * (name == "least")
+            raise InvalidInput(
+                f"TargetMeans({name}={given!r}); {why}give a whole number, at least "
+                f"{least}"
+            )
+    if type(step.key) is not int:
+        raise InvalidInput(f"TargetMeans(key={step.key!r}); give a whole number")
+    smooth = step.smooth
+    known: Any = smooth  # whatever is given
+    if smooth != "auto" and not (isinstance(known, int | float) and 0.0 <= known < inf):
+        raise InvalidInput(
+            f"TargetMeans(smooth={smooth!r}); give 'auto', or a number of rows"
+        )
+    return step if smooth == "auto" else replace(step, smooth=float(smooth))
+
+
 def _read_date_part(step: DatePart, n_columns: int) -> DatePart:
     del n_columns
     if step.part not in ("month", "weekday", "hour"):
@@ -577,6 +610,7 @@ READERS: Mapping[type, Callable[[Any, int], Described]] = MappingProxyType(
         OrdinalEncoder: _read_ordinal,
         Bins: _read_bins,
         DatePart: _read_date_part,
+        TargetMeans: _read_means,
         SplineTransformer: read_learnt_splines,
         QuantileTransformer: read_quantiles,
     }

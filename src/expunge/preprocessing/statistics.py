@@ -21,7 +21,14 @@ from ..core.exact_sums import NOBODY_LEFT, STRANGERS, UNIT, ColumnSums
 from ..core.values import Private, stored
 from ..exceptions import CannotRemove, UnknownRows
 from .columns import Recipe
-from .description import Bins, Group, OneHot, WeighTerms, learns_ranks
+from .description import (
+    Bins,
+    Group,
+    OneHot,
+    TargetMeans,
+    WeighTerms,
+    learns_ranks,
+)
 
 Counts = NDArray[np.int64]
 
@@ -152,7 +159,7 @@ def needs_order(group: Group) -> bool:
     """Whether sums do not tell what is learned of these columns of numbers."""
     if group.then and getattr(group.then[0], "needs_order", False):
         return True
-    if isinstance(group.encode, OneHot):
+    if isinstance(group.encode, OneHot | TargetMeans):
         return False
     if isinstance(group.encode, Bins):
         return True

@@ -186,7 +186,7 @@ class Encoding(Private, ABC):
 
     @property
     def unweighted(self) -> "Encoding":
-        """The same for rows that are tested: their weights are their own."""
+        """The same for rows that are tested: their weights and labels are their own."""
         return self
 
     @property

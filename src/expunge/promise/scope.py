@@ -113,6 +113,12 @@ COLUMNS_GUESSED = (
     "which columns the model sees, and as numbers or as categories: that was guessed "
     "from all rows at the fit, and removals do not undo it"
 )
+MEANS_PUBLIC = (
+    "encodings of categories by what people answered: each is public, without noise, "
+    "and a mean of the labels of at least as many people as was declared; whoever has "
+    "a release from before a request and one from after it can compute what a single "
+    "person who left answered, nearly or exactly, as if the model were trained again"
+)
 QUANTA_GUESSED = (
     "what ends of learnt bins are rounded to: that was guessed from all rows at the "
     "fit, and removals do not undo it"
@@ -276,6 +282,8 @@ class Scope:
         Whether columns and their kinds were guessed from the rows.
     quanta_guessed
         Whether it was guessed from the rows what ends of learnt bins are rounded to.
+    means_public
+        Whether categories are encoded by what people who have them answered.
     counted_apart
         Whether releases may exist that this model's account does not count.
     declared, untuned
@@ -302,6 +310,7 @@ class Scope:
     foreign: ForeignEncoder | None = None
     targets_scaled: bool = False
     quanta_guessed: bool = False
+    means_public: bool = False
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -327,6 +336,7 @@ class Scope:
             BEFORE_PREPROCESSING if self.preprocessed else PREPROCESSING: True,
             COLUMNS_GUESSED: self.columns_guessed,
             QUANTA_GUESSED: self.quanta_guessed,
+            MEANS_PUBLIC: self.means_public,
             ROWS_NOT_KEPT: not self.rows_kept,
             describe_source(self.source): self.rows_in_files,
             CLASS_REFUSED: may_refuse_classes(self.classes, description),

@@ -6,6 +6,7 @@ The rows are sealed like those of the fit. People who were forgotten, or whose r
 restricted, are refused as a fit refuses them.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 from sqlalchemy import Connection
@@ -39,14 +40,19 @@ def add_rows(
         options = options._replace(subject_kind=kind)
         X, y, options, left_out = leave_out_forgotten(context, new.X, new.y, options)
         kept = NewRows(X, y, options.sample_weight)
-        _add_coded(
-            context, name, rows=code_rows(context, name, new=kept), given=options
-        )
+        rows = code_rows(context, name, new=kept, subjects=options.subjects)
+        _add_coded(context, name, rows=rows, given=options)
         finish_committed(context, WAIT)
     return left_out
 
 
-def code_rows(context: Context, name: str, *, new: NewRows) -> Rows:
+def code_rows(
+    context: Context,
+    name: str,
+    *,
+    new: NewRows,
+    subjects: Iterable[object] | None = None,
+) -> Rows:
     """Return rows as a model keeps its own; the lock is held."""
     from ..linear_model.fitting import read_rows  # scikit-learn takes a second
 
@@ -60,7 +66,9 @@ def code_rows(context: Context, name: str, *, new: NewRows) -> Rows:
                 "name each of its columns once (expunge schema prints them)"
             )
         X = X[:, [new.columns.index(one) for one in known]]
-    return read_rows(snapshot, X, new.y, sample_weight=new.sample_weight)
+    return read_rows(
+        snapshot, X, new.y, sample_weight=new.sample_weight, subjects=subjects
+    )
 
 
 def _add_coded(context: Context, name: str, *, rows: Rows, given: FitOptions) -> None:

@@ -438,10 +438,11 @@ def _code_rows(context: Context, sent: _Sent) -> _Sent:
     from .adding import code_rows
     from .loaded_model import dump_rows
 
-    rows = {
-        name: dump_rows(code_rows(context, name, new=new))
-        for name, new in sorted(given.rows.items())
-    }
+    (person_of,) = sent.subjects
+    rows = {}
+    for name, new in sorted(given.rows.items()):
+        owners = [person_of] * len(new.y)
+        rows[name] = dump_rows(code_rows(context, name, new=new, subjects=owners))
     with context.store.read() as connection:
         fits = people_table.count_fits(connection, list(rows))
     details = json.dumps({"models": fits}, sort_keys=True)
