@@ -51,6 +51,19 @@ def test_rows_come_back_as_they_were(kind: Any, rng: np.random.Generator) -> Non
 
 
 @BOTH
+def test_rows_of_many_are_written_as_those_of_one(
+    kind: Any, rng: np.random.Generator
+) -> None:
+    rows = _rows(kind, rng)
+    owners = [f"person {(i * i) % 13}" for i in range(30)]
+    people = list(dump_by_person(rows, owners))
+    assert [owner for owner, _ in people] == list(dict.fromkeys(owners))
+    for owner, written in people:
+        at = np.array([i for i, one in enumerate(owners) if one == owner])
+        assert written == dump_rows(rows, at, at=at)
+
+
+@BOTH
 def test_rows_are_left_out_while_they_are_read(
     kind: Any, rng: np.random.Generator
 ) -> None:
