@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,11 +23,9 @@ from expunge.cli.output import (
     NOT_VALID,
     WRONG_INPUT,
 )
-from expunge.core.losses import Logistic
-from expunge.core.objective import Objective
-from expunge.core.penalties import L2
 from expunge.demo import run as demo_run
-from expunge.demo.page import draw_plots, render_page
+from expunge.demo.customers import COLUMNS, SUBJECT, write_customers
+from expunge.demo.page import draw_plot, render_page
 from expunge.demo.run import (
     ALPHA,
     ALTERED_EXPORT,
@@ -35,54 +33,66 @@ from expunge.demo.run import (
     EXPORT,
     MODEL,
     RECEIPT,
-    ROW_NORM,
     SHORTENED_EXPORT,
+    TABLE,
     TAMPERED_RECEIPT,
     DemoResult,
     count_valid,
+    format_share,
     format_time,
-    load_patients,
-    require_same_radius,
+    read_customers,
+    require_same_answer,
     run_demo,
     shuffle,
     summarise,
+    to_sparse,
 )
 from expunge.display.progress import OnProgress
 from expunge.ledger import check_export, check_receipt, open_signing_key
-from expunge.private_model.model import PrivateModel
+from expunge.linear_model import LogisticRegression
+from expunge.promise.verification import Record
 from expunge.registry import Registry
+from expunge.tables import describe_preprocessing
 from tests.calling import call
 from tests.cli_page import help_of
 
 ROOT = Path(__file__).parents[1]
-SEED, N_ALONE, N_BATCH = 3, 9, 6
-N_GONE = N_ALONE + N_BATCH
-NO_PLOTS = "There are no plots, because matplotlib is not installed."
+SEED, N_PEOPLE, N_GONE, EVERY = 3, 1200, 4, 2
+NO_PLOT = "There is no plot, because matplotlib is not installed."
 # Elements that have no end.
 VOID = {"meta", "img"}
+FIRST_CUSTOMER = b"customer 0,2025-04-03,54,Region 11,Family,32.12,110,phone,0,,no"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: where it was, what it measured, its bar, and its page."""
+    """One run: where it was, what it measured, its bars, and its page."""
 
     folder: Path
     result: DemoResult
-    watched: list[tuple[int, int]]
+    watched: dict[str, list[tuple[int, int]]]
     html: str
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("demo")
-    watched: list[tuple[int, int]] = []
+    watched: dict[str, list[tuple[int, int]]] = {}
 
     @contextmanager
     def progress(label: str) -> Iterator[OnProgress]:
-        yield lambda done, total: watched.append((done, total))
+        seen = watched.setdefault(label, [])
+        yield lambda done, total: seen.append((done, total))
 
-    result = run_demo(folder, progress, seed=SEED, n_alone=N_ALONE, n_batch=N_BATCH)
-    return Run(folder, result, watched, render_page(result, draw_plots(result)))
+    result = run_demo(
+        folder,
+        progress,
+        seed=SEED,
+        n_people=N_PEOPLE,
+        n_requests=N_GONE,
+        every=EVERY,
+    )
+    return Run(folder, result, watched, render_page(result, draw_plot(result)))
 
 
 class Reader(HTMLParser):
@@ -141,73 +151,55 @@ def said(result: DemoResult, heading: str) -> str:
     return " ".join(text for one, text in summarise(result) if one == heading)
 
 
-def asked(n: int) -> list[str]:
-    """Return the ids of those who ask first."""
-    ids = load_patients().ids
-    return [ids[place] for place in shuffle(f"asks {SEED}", len(ids))[:n]]
+def asked() -> list[str]:
+    """Return the ids of those who ask."""
+    return [f"{SUBJECT} {at}" for at in shuffle(f"asks {SEED}", N_PEOPLE)[:N_GONE]]
 
 
 class TestResult:
     def test_everything_came_out_as_promised(self, run: Run) -> None:
         result = run.result
         assert result.find_failures() == ()
-        for step in result.answers:
-            assert step.distance <= step.radius
+        for step in result.steps:
+            assert step.distance is None or step.distance <= step.radius
             assert step.radius + (result.certificate.tau or 0.0) <= result.radius_budget
+        assert result.retrained_distance <= result.last.radius
         assert result.n_receipts == N_GONE
 
     def test_every_request_is_a_step(self, run: Run) -> None:
-        gone = [step.n_forgotten for step in run.result.answers]
-        assert gone == [*range(N_ALONE + 1), N_GONE]
-        assert all(step.seconds > step.removal_seconds for step in run.result.requests)
-        assert run.watched[-1] == (N_GONE, N_GONE)
+        assert [step.n_forgotten for step in run.result.steps] == [*range(N_GONE + 1)]
+        assert [n for n, _ in run.result.measured] == [*range(0, N_GONE + 1, EVERY)]
+        assert run.watched["forgetting"][-1] == (N_GONE, N_GONE)
+        assert {*run.watched} == {"fitting", "forgetting", "retraining"}
 
     def test_people_are_gone_from_the_registry(self, run: Run) -> None:
         with Registry.open(run.folder / "registry") as registry:
-            assert set(registry.requests.find_models(asked(N_GONE)).values()) == {()}
-            assert registry.status().models[0].n_people == run.result.n_people - N_GONE
+            assert set(registry.requests.find_models(asked()).values()) == {()}
+            assert registry.status().models[0].n_people == N_PEOPLE - N_GONE
             assert len(list(registry.ledger.entries())) == run.result.n_entries
             assert registry.status().models[0].certificate == run.result.certificate
         assert run.result.certificate.n_subjects_removed == N_GONE
         assert run.result.certificate.status == "certified"
 
-    def test_headings_come_in_order(self, run: Run) -> None:
-        headings = list(dict.fromkeys(heading for heading, _ in summarise(run.result)))
-        first = ["People", "Budget", "Forgotten", "Retraining", "Rows read", "Accuracy"]
-        assert headings == [
-            *first,
-            "Time",
-            "Release",
-            "Receipts",
-            "Tampering",
-            "Limits",
-        ]
+    def test_terminal_fits_a_screen(self, run: Run) -> None:
+        lines = [put_under(heading, text) for heading, text in summarise(run.result)]
+        shown = "\n".join(lines).splitlines()
+        assert len(shown) <= 18
+        assert max(map(len, shown)) <= 80
 
     def test_json_holds_every_part(self, run: Run) -> None:
         raw = json.loads(listed(run.result))
         assert set(raw) == {field.name for field in fields(DemoResult)}
-        assert raw["batch"]["distance"] == run.result.batch.distance
+        assert raw["steps"][-1]["distance"] == run.result.last.distance
         assert raw["certificate"]["n_subjects_removed"] == N_GONE
 
-    def test_first_look_is_counted(self, run: Run) -> None:
-        accepted = [step.decision == "accepted" for step in run.result.requests]
-        assert all(accepted)  # these few
-        told = said(run.result, "Rows read")
-        assert told.startswith(f"all {N_ALONE} answers were found without")
-        steps = [*run.result.steps]
-        steps[5] = replace(steps[5], decision="accepted on rows")
-        looked = replace(run.result, steps=tuple(steps))
-        assert said(looked, "Rows read").startswith("4 people left before")
-
     def test_broken_promise_is_found(self, run: Run) -> None:
-        batch = run.result.batch
-        for worse in (replace(batch, distance=1.0), replace(batch, radius=1.0)):
-            broken = replace(run.result, batch=worse)
+        *steps, last = run.result.steps
+        for worse in (replace(last, distance=1.0), replace(last, radius=1.0)):
+            broken = replace(run.result, steps=(*steps, worse))
             (failure,) = broken.find_failures()
-            assert f"FAILED: {failure}" in read(render_page(broken, {})).text
-            n_steps = len(broken.steps)
-            inside = f"In {n_steps} of {n_steps + 1} releases"
-            assert inside in said(broken, "Retraining")
+            assert f"FAILED: {failure}" in read(render_page(broken, "")).text
+        assert replace(run.result, retrained_distance=1.0).find_failures()
 
     def test_broken_file_is_found(self, run: Run) -> None:
         result = run.result
@@ -219,44 +211,72 @@ class TestResult:
         ):
             assert len(broken.find_failures()) == 1
 
+    def test_changes_are_shares_of_decisions(self, run: Run) -> None:
+        first, *others = run.result.steps
+        assert first.changed == 0.0
+        assert all(0.0 <= step.changed < 0.1 for step in others)
+        assert [format_share(one) for one in (0.0, 0.00051, 0.2)] == [
+            "none",
+            "0.051 %",
+            "20 %",
+        ]
 
-class TestPatients:
+
+class TestCustomers:
     def test_seed_decides_who_asks(self) -> None:
         assert shuffle("asks 1", 400) != shuffle("asks 2", 400)
         assert sorted(shuffle("asks 1", 400)) == [*range(400)]
 
-    def test_rows_keep_the_promised_norm(self) -> None:
-        patients = load_patients()
-        norms = np.linalg.norm(patients.X, axis=1)
-        assert np.hypot(norms, 1.0).max() <= ROW_NORM
-        assert len(set(patients.ids)) == len(patients.X) == len(patients.y)
+    def test_they_are_the_same_everywhere(self, tmp_path: Path) -> None:
+        write_customers(tmp_path / "one.csv", 300, word="a")
+        write_customers(tmp_path / "two.csv", 300, word="a")
+        write_customers(tmp_path / "other.csv", 300, word="b")
+        one, two, other = (
+            (tmp_path / f"{name}.csv").read_bytes() for name in ("one", "two", "other")
+        )
+        assert one == two != other
+        assert one.splitlines()[0] == ",".join(COLUMNS).encode()
+        # Written down once: another machine must make the same people.
+        assert one.splitlines()[1] == FIRST_CUSTOMER
 
-    def test_nothing_is_fitted_on_those_in_the_model(self) -> None:
-        # Undone up to each row's length, which is that row's own, the scale must be
-        # that of the others alone.
-        from sklearn.datasets import load_breast_cancer
-
-        X, _ = load_breast_cancer(return_X_y=True)
-        patients = load_patients()
-        inside = [int(one.removeprefix("patient-")) for one in patients.ids]
-        others = np.delete(X, inside, axis=0)
-        scaled = (X[inside] - others.mean(axis=0)) / others.std(axis=0)
-        scaled /= np.linalg.norm(scaled, axis=1, keepdims=True)
-        assert np.allclose(scaled, patients.X, rtol=0.0, atol=1e-12)
+    def test_table_has_the_dirt_of_real_ones(self, run: Run) -> None:
+        kinds = {one: done for one, done in run.result.columns}
+        assert "days since" in kinds["joined"] and "hashed" in kinds["note"]
+        text = (run.folder / TABLE).read_text()
+        assert ",," in text and ",n/a," in text and "BASIC" in text
+        lines = [line.rpartition(",")[2] for line in text.splitlines()[1:]]
+        assert 0.05 < lines.count("yes") / len(lines) < 0.5
 
 
 class TestReplay:
     def test_the_fit_is_retraining_and_later_models_are_near_it(self, run: Run) -> None:
-        fit, *requests = run.result.steps
-        assert fit.distance < 1e-9
-        assert all(0.0 < step.distance <= step.radius for step in requests)
+        (_, fit), *later = run.result.measured
+        assert fit < 1e-7
+        assert all(0.0 < distance < run.result.noise for _, distance in later)
 
     def test_record_of_another_model_is_refused(self, run: Run) -> None:
-        radius = run.result.batch.radius
-        require_same_radius(radius * (1.0 + 1e-9), radius)
-        for other in (None, radius * 1.001):
+        with Registry.open(run.folder / "registry") as registry:
+            record = registry.models.record(MODEL)
+        require_same_answer(record, record)
+        assert record.radius is not None
+        others: list[Record] = [
+            replace(record, radius=record.radius * 1.1),
+            replace(record, decisions=("fitted",)),
+        ]
+        for other in others:
             with pytest.raises(RuntimeError, match="of different models"):
-                require_same_radius(other, radius)
+                require_same_answer(record, other)
+
+    def test_scikit_learn_sees_the_rows_that_the_model_sees(
+        self, run: Run, rng: np.random.Generator
+    ) -> None:
+        table = read_customers(run.folder / TABLE)
+        model = LogisticRegression(
+            alpha=ALPHA, preprocessing=describe_preprocessing(table), budget=BUDGET
+        ).fit(table.X, table.y, subjects=table.subjects)
+        X: Any = demo_run._private(model).remaining_rows()
+        v = rng.normal(size=X.X.shape[1])
+        assert np.allclose(to_sparse(X.X) @ v, X.X @ v, rtol=1e-12, atol=1e-9)
 
 
 class TestPublicFiles:
@@ -303,31 +323,26 @@ class TestPage:
     def test_is_whole_and_fetches_nothing(self, run: Run) -> None:
         reader = read(run.html)
         assert reader.tags["script"] == reader.tags["link"] == 0
-        assert reader.tags["img"] == reader.tags["figcaption"] == 2
+        assert reader.tags["img"] == reader.tags["figcaption"] == 1
         assert all(one.startswith("data:image/svg") for one in reader.references)
         bare = re.sub(r"data:image/svg\+xml;base64,[\w+/=]+", "", run.html)
         assert not re.search(r"https?:|//|@import|url\(", bare)
-        assert NO_PLOTS not in reader.text
+        assert NO_PLOT not in reader.text
 
     def test_says_what_was_measured(self, run: Run) -> None:
         text, result = read(run.html).text, run.result
-        headings = ("Retraining", "Accuracy", "Rows read", "Time", "Budget", "People")
-        sentences = [
-            one[1:] for heading, one in summarise(result) if heading in headings
-        ]
-        sentences += [copy.says for copy in (result.receipt, *result.tampered)]
-        sentences += [*result.receipt.not_covered, *result.certificate.assumptions]
-        figures = [format_time(seconds) for seconds in result.times.values()]
-        for step in (result.steps[0], result.batch):
-            figures += [f"{step.distance:.2g}", f"{step.radius:.2g}"]
-            figures += [f"{step.accuracy:.1%}", f"{step.retrained_accuracy:.1%}"]
-        for part in [*sentences, *figures]:
+        parts = [one[1:] for heading, one in summarise(result) if heading != "Auditor"]
+        parts += [copy.says for copy in (result.receipt, *result.tampered)]
+        parts += [*result.receipt.not_covered, *result.certificate.assumptions]
+        parts += [format_time(result.request_seconds), *dict(result.columns)]
+        for step in result.steps[::EVERY]:
+            parts += [f"{step.distance:.2g}", f"{step.radius:.2g}"]
+        for part in parts:
             assert part in text, part
 
     def test_names_nobody_and_gives_no_secret_away(self, run: Run) -> None:
         shown = run.html + listed(run.result) + str(summarise(run.result))
-        assert not [one for one in load_patients().ids if one in shown]
-        assert "patient-" not in shown
+        assert not re.search(rf"\b{SUBJECT} \d", shown)
         with Registry.open(run.folder / "registry") as registry:
             secrets = [registry.models.record(MODEL).salt.hex()]
         for path in (run.folder / "registry/keys").iterdir():
@@ -337,43 +352,27 @@ class TestPage:
         assert len(secrets) > 4
         assert not [one for one in secrets if one and one in shown]
 
-    def test_noise_free_parameters_stay_out(self, run: Run) -> None:
-        shown = run.html + listed(run.result)
-        patients = load_patients()
-        objective = Objective(Logistic(), L2(), ALPHA, intercept=True)
-        rows = objective.rows(patients.X, 2.0 * patients.y - 1.0)
-        before = PrivateModel.fit(objective, rows, budget=BUDGET)
-        gone = np.array(sorted(shuffle(f"asks {SEED}", len(patients.ids))[:N_GONE]))
-        after = before.forget(
-            rows.take(gone),
-            remaining=partial(rows.without, gone),
-            n_subjects=N_GONE,
-        )
-        for held in (before, after):
-            digits = [repr(abs(float(one)))[:12] for one in held.answer.draft.theta]
-            assert not [one for one in digits if one in shown]
-
     def test_follows_light_dark_and_print(self, run: Run) -> None:
         assert "prefers-color-scheme: dark" in run.html
         assert "@media print" in run.html
         assert 'name="viewport"' in run.html
 
     def test_equal_results_are_drawn_equally(self, run: Run) -> None:
-        assert draw_plots(run.result) == draw_plots(run.result)
+        assert draw_plot(run.result) == draw_plot(run.result)
 
-    def test_without_matplotlib_tables_are_left(
+    def test_without_matplotlib_the_table_is_left(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        assert draw_plots(run.result) == {}
-        bare = read(render_page(run.result, {}))
-        assert NO_PLOTS in bare.text
+        assert draw_plot(run.result) == ""
+        bare = read(render_page(run.result, ""))
+        assert NO_PLOT in bare.text
         assert bare.tags["img"] == bare.tags["figure"] == 0
         assert bare.tags["table"] == read(run.html).tags["table"] > 0
 
     def test_escapes_what_it_is_given(self, run: Run) -> None:
         receipt = replace(run.result.receipt, says="<b>fast</b> & cheap")
-        html = render_page(replace(run.result, receipt=receipt), {})
+        html = render_page(replace(run.result, receipt=receipt), "")
         assert "&lt;b&gt;fast&lt;/b&gt; &amp; cheap" in html
 
 
@@ -433,7 +432,8 @@ class TestCommand:
 
 def test_lines_are_wrapped_beside_their_headings() -> None:
     first, *rest = put_under("Heading", "word " * 30).splitlines()
-    assert first.startswith("Heading     word")
+    assert first == f"{'Heading':<{HEADING_WIDTH}}{first[HEADING_WIDTH:]}"
+    assert first[HEADING_WIDTH:].startswith("word")
     assert rest
     assert all(line.startswith(" " * HEADING_WIDTH + "word") for line in rest)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command that shows expunge at work, on bundled data."""
+"""The command that shows expunge at work, on people who are made up."""
 
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,7 +19,7 @@ from .output import (
 
 REPORT = "report.html"
 # Room for the longest heading.
-HEADING_WIDTH = 12
+HEADING_WIDTH = 14
 
 
 def demo(
@@ -37,13 +37,14 @@ def demo(
         bool, typer.Option("--open/--no-open", help="Open the report in a browser.")
     ] = False,
 ) -> Result:
-    """Forget 150 people on bundled data, check the receipts, and write a report.
+    """Forget 20 of 50,000 people, check the receipts, and write a report.
 
-    It takes seconds and touches nothing but a folder of its own. There it leaves the
-    registry, a release, a receipt, the ledger, tampered copies of both, and the report.
-    It exits with 6 if anything did not come out as promised.
+    The people are made up. It takes less than a minute and touches nothing but a
+    folder of its own. There it leaves the table, the registry, a release, a receipt,
+    the ledger, tampered copies of both, and the report. It exits with 6 if anything did
+    not come out as promised.
     """
-    from ..demo.page import draw_plots, render_page
+    from ..demo.page import draw_plot, render_page
     from ..demo.run import run_demo, summarise
 
     if out is None:
@@ -58,7 +59,7 @@ def demo(
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     result = run_demo(folder, show_progress, seed=seed)
     report = folder / REPORT
-    report.write_text(render_page(result, draw_plots(result)), encoding="utf-8")
+    report.write_text(render_page(result, draw_plot(result)), encoding="utf-8")
     said = [*summarise(result), ("Report", str(report))]
     key, tampered = folder / "public.pem", folder / "forged-receipt.json"
     text = [put_under(heading, line) for heading, line in said]

@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from math import sqrt
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
+
+from ..core.arrays import Matrix
 from ..exceptions import InvalidInput, ScheduleExhausted
 from ..ledger.documents import DAY, midnight
 from ..linear_model import LogisticRegression
@@ -24,8 +28,12 @@ from ..registry import Registry, Request
 from ..registry.now import CLOCK, today
 from ..rights import Identifier
 from ..rights.standing import Right
-from .run import ROW_NORM, Patients, load_patients, shuffle
+from .run import shuffle
 
+# Every row has length one, and the intercept adds a column of ones. The declared bound
+# is a little larger so that it also holds in floating point.
+ROW_NORM = sqrt(2.0) + 1e-9
+N_LEFT_OUT = 169
 REGISTRY, COPY = "registry", "cancer.safetensors"
 FIRST, SECOND = "cancer", "screening"
 N_FIRST = 300  # patients of the first model; the others are in the second
@@ -37,6 +45,32 @@ SENDER = "consent desk"
 DESKS = {SENDER: "request", "operator": "operate", "auditor": "audit"}
 HELD_FOR = timedelta(days=365)
 WINDOW = 60  # seconds, as with serve --demo
+
+
+@dataclass(frozen=True, slots=True)
+class Patients:
+    """People in the models, X (n, d) with labels and ids."""
+
+    X: Matrix
+    y: Any
+    ids: tuple[str, ...]
+
+
+def load_patients() -> Patients:
+    """Return people in scikit-learn's breast cancer data, one row each.
+
+    Features take their scale from people who are left out, and each row is then divided
+    by its own length.
+    """
+    from sklearn.datasets import load_breast_cancer
+
+    X, y = load_breast_cancer(return_X_y=True)
+    order = shuffle("split", len(X))
+    outside, inside = order[:N_LEFT_OUT], sorted(order[N_LEFT_OUT:])
+    X = (X - X[outside].mean(axis=0)) / X[outside].std(axis=0)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    ids = tuple(f"patient-{position:04d}" for position in inside)
+    return Patients(X[inside], y[inside], ids)
 
 
 def prepare_example(

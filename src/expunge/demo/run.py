@@ -2,9 +2,9 @@
 """The demo, from top to bottom: what an operator does with a registry, and measures.
 
 A registry never shows its noise-free model. But its answers follow from the rows and
-the requests alone, so the demo computes them a second time and retrains with
-scikit-learn on the people who remain. If the second model has the radius that stands in
-the registry's private record, both are the same model.
+the requests alone, so the demo computes them a second time, and scikit-learn fits a
+model to the people who remain. If the second model has the radius that stands in the
+registry's private record, both are the same model.
 
 The result names nobody, but distances, radii and times depend on the people who were
 forgotten, so it belongs to the operator. Noise and keys are secret and differ in every
@@ -14,8 +14,7 @@ run.
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
-from functools import partial
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from math import isclose, sqrt
 from pathlib import Path
@@ -24,67 +23,44 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
-from ..core.arrays import Matrix
-from ..core.losses import Logistic
-from ..core.objective import Objective
-from ..core.penalties import L2
+from ..core.rows import Rows
+from ..core.split import SplitMatrix
 from ..display.progress import OnProgress
 from ..ledger import check_export, check_receipt
 from ..linear_model import LogisticRegression
-from ..private_model.model import PrivateModel
+from ..linear_model.base import snapshot_of
+from ..private_model.model import PrivateModel, require_optimised
 from ..promise.budget import Budget
 from ..promise.certificate import Certificate
+from ..promise.verification import Record
 from ..registry import Registry, Request
+from ..tables import Roles, Schema, TrainingTable, describe_preprocessing, read_table
+from ..tables.schema import TEXT
+from .customers import SUBJECT, TARGET, write_customers
 
-MODEL = "cancer"
-N_HELD_OUT = 169
-ALPHA = 0.01
-# Every row has length one, and the intercept adds a column of ones. The declared bound
-# is a little larger so that it also holds in floating point.
-ROW_NORM = sqrt(2.0) + 1e-9
+MODEL = "churn"
+N_PEOPLE, N_OTHERS = 50_000, 10_000
 # Fixed here, before any run, so that nothing is chosen from the data.
-BUDGET = Budget(epsilon=1.0, delta=1e-5, sigma=0.1, row_norm=ROW_NORM)
+ALPHA = 1e-4
+BUDGET = Budget()
+# A quarter of what texts beside other columns are given; a fit is five times as fast.
+WORDS = 64
 
 # scikit-learn's tolerance: far below any distance that is measured.
-TOLERANCE = 1e-10
-# The last bits of a sum depend on the order of its rows, and so do those of a radius.
-SAME_RADIUS = 1e-6
+TOLERANCE = 1e-12
+# Radii hold bounds on rounding, which depend on where rows lie; those of two people's
+# requests differ by far more.
+SAME_RADIUS = 1e-2
 
+TABLE, OTHERS = "customers.csv", "others.csv"
 RECEIPT, EXPORT, PUBLIC_KEYS = "receipt.json", "ledger.jsonl", "public.pem"
 TAMPERED_RECEIPT = "forged-receipt.json"
 SHORTENED_EXPORT, ALTERED_EXPORT = "shortened-ledger.jsonl", "altered-ledger.jsonl"
 # Entries of requests state a number of people, which is what gets changed.
-N_PEOPLE = b'"n_subjects":'
-
-
-@dataclass(frozen=True, slots=True)
-class Patients:
-    """People in the model, X (n, d) with labels and ids, and people held out."""
-
-    X: Matrix
-    y: Any
-    ids: tuple[str, ...]
-    held_out: Matrix
-    held_out_labels: Any
-
-
-def load_patients() -> Patients:
-    """Return the people in scikit-learn's breast cancer data, one row each.
-
-    Features take their scale from the people held out, and each row is then divided by
-    its own length, which bounds everyone's influence alike. So nothing but the model
-    is fitted on the people in it.
-    """
-    from sklearn.datasets import load_breast_cancer
-
-    X, y = load_breast_cancer(return_X_y=True)
-    order = shuffle("split", len(X))
-    outside, inside = order[:N_HELD_OUT], sorted(order[N_HELD_OUT:])
-    X = (X - X[outside].mean(axis=0)) / X[outside].std(axis=0)
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    ids = tuple(f"patient-{position:04d}" for position in inside)
-    return Patients(X[inside], y[inside], ids, X[outside], y[outside])
+N_GONE = b'"n_subjects":'
 
 
 def shuffle(word: str, n: int) -> list[int]:
@@ -94,33 +70,32 @@ def shuffle(word: str, n: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The model after one answer of the registry, compared with retraining.
+    """The model after one answer of the registry.
 
     Parameters
     ----------
     n_forgotten
         People forgotten so far; 0 is the fit itself.
-    distance, radius
-        Distance from the noise-free model to scikit-learn's model of the remaining
-        people, and the bound on it in the private record.
-    accuracy, retrained_accuracy
-        On people in no model: of the release, and of scikit-learn's model.
+    radius
+        The bound on the distance to retraining, in the private record.
+    distance
+        From the noise-free model to scikit-learn's of the people who remain, where it
+        was measured.
+    accuracy, changed
+        On people in no model: how many decisions of the release are right, and how many
+        differ from those of the release before, as shares.
     seconds
         Time for the whole answer: accepted, applied, erased, logged and signed.
-    removal_seconds, retraining_seconds
-        Time for the removal alone, from the private record, and for scikit-learn's fit.
     decision
         What the registry did to stay within the budget.
     """
 
     n_forgotten: int
-    distance: float
     radius: float
+    distance: float | None
     accuracy: float
-    retrained_accuracy: float
+    changed: float
     seconds: float
-    removal_seconds: float
-    retraining_seconds: float
     decision: str
 
 
@@ -141,14 +116,20 @@ class DemoResult:
 
     Parameters
     ----------
-    seed, n_people, n_features
-        Who asks to be forgotten, and how many people and measurements there are.
+    seed, n_people, n_others
+        Who asks to be forgotten, how many people are in the table, and how many others
+        there are to try the model on.
+    columns
+        What each column is, and what was done with it.
+    n_parameters, noise
+        Of the model; and how long the noise of a release is, typically.
     certificate
         Of the last release; it states the budget.
     steps
         The fit, then every request answered on its own.
-    batch, n_batch
-        The answer to ``n_batch`` requests at once.
+    retrained_distance, retrained_accuracy, retraining_seconds
+        At the end everything is fitted again to the people who remain, preprocessing
+        too: how far that is from the model, how good, and how long it takes.
     release
         The number of the release that was written to a file.
     receipt, tampered
@@ -161,11 +142,15 @@ class DemoResult:
 
     seed: int
     n_people: int
-    n_features: int
+    n_others: int
+    columns: tuple[tuple[str, str], ...]
+    n_parameters: int
+    noise: float
     certificate: Certificate
     steps: tuple[Step, ...]
-    batch: Step
-    n_batch: int
+    retrained_distance: float
+    retrained_accuracy: float
+    retraining_seconds: float
     release: int
     receipt: CheckedFile
     tampered: tuple[CheckedFile, ...]
@@ -175,13 +160,22 @@ class DemoResult:
 
     @property
     def requests(self) -> tuple[Step, ...]:
-        """The requests answered on their own."""
+        """The requests, each answered on its own."""
         return self.steps[1:]
 
     @property
-    def answers(self) -> tuple[Step, ...]:
-        """All steps, the batch last."""
-        return (*self.steps, self.batch)
+    def last(self) -> Step:
+        """The model at the end."""
+        return self.steps[-1]
+
+    @property
+    def measured(self) -> tuple[tuple[int, float], ...]:
+        """After how many people a distance was measured, and the distance."""
+        return tuple(
+            (step.n_forgotten, step.distance)
+            for step in self.steps
+            if step.distance is not None
+        )
 
     @property
     def radius_budget(self) -> float:
@@ -191,30 +185,26 @@ class DemoResult:
         return budget
 
     @property
-    def times(self) -> dict[str, float]:
-        """Median seconds for one person: whole answers, then the arithmetic alone."""
-        return {
-            "whole request, on its own": median(one.seconds for one in self.requests),
-            f"whole request, in a batch of {self.n_batch}": self.batch.seconds
-            / self.n_batch,
-            "removal alone": median(one.removal_seconds for one in self.requests),
-            "scikit-learn's fit alone": median(
-                one.retraining_seconds for one in self.requests
-            ),
-        }
+    def request_seconds(self) -> float:
+        """Seconds of a request, the median."""
+        return median(step.seconds for step in self.requests)
 
     def find_failures(self) -> tuple[str, ...]:
         """Return what did not come out as promised; empty if everything did."""
-        answers, tau = self.answers, self.certificate.tau or 0.0
+        tau, steps = self.certificate.tau or 0.0, self.steps
+        far = [
+            step
+            for step in steps
+            if step.distance is not None and step.distance > step.radius
+        ]
         checks = {
-            "a model is farther from retraining than its certified radius": any(
-                step.distance > step.radius for step in answers
-            ),
+            "a model is farther from retraining than its certified radius": bool(far)
+            or self.retrained_distance > self.last.radius,
             "a radius exceeds the budget": any(
-                step.radius + tau > self.radius_budget for step in answers
+                step.radius + tau > self.radius_budget for step in steps
             ),
             "a request has no valid receipt": not self.receipt.valid
-            or self.n_receipts < self.batch.n_forgotten,
+            or self.n_receipts < self.last.n_forgotten,
             "a tampered file was accepted as genuine": any(
                 copy.valid for copy in self.tampered
             ),
@@ -239,100 +229,98 @@ def run_demo(
     progress: Callable[[str], AbstractContextManager[OnProgress]],
     *,
     seed: int = 0,
-    n_alone: int = 100,
-    n_batch: int = 50,
+    n_people: int = N_PEOPLE,
+    n_requests: int = 20,
+    every: int = 4,
 ) -> DemoResult:
     """Run the demo in a folder, and return what was measured.
 
     Parameters
     ----------
     folder
-        An empty folder; the registry, the release and all files are left in it.
+        An empty folder; the table, the registry, the release and all files are left
+        in it.
     progress
         Shows a bar under a label.
-    seed, n_alone, n_batch
-        Decides who asks; and how many ask one by one, and then together.
+    seed
+        Decides who asks.
+    n_people, n_requests
+        How many people there are, and how many of them ask, one by one.
+    every
+        After how many requests scikit-learn fits a model to compare with.
     """
-    from sklearn.linear_model import LogisticRegression as Retrained
-
     clock = perf_counter()
-    patients = load_patients()
-    asking = shuffle(f"asks {seed}", len(patients.ids))[: n_alone + n_batch]
-    objective = Objective(Logistic(), L2(), ALPHA, intercept=True)
-    rows = objective.rows(patients.X, 2.0 * patients.y - 1.0)
-    gone: list[int] = []
+    write_customers(folder / TABLE, n_people, word="in the table")
+    write_customers(folder / OTHERS, N_OTHERS, word="in no table")
+    table = read_customers(folder / TABLE)
+    others = read_customers(folder / OTHERS, table.schema)
+    asking = shuffle(f"asks {seed}", n_people)[:n_requests]
     requests: list[str] = []
 
     with Registry.create(folder / "registry") as registry:
-        # 1. Fit a model under the budget and put it into the registry.
-        fitting = perf_counter()
-        registry.fit(
-            MODEL,
-            LogisticRegression(alpha=ALPHA, budget=BUDGET),
-            patients.X,
-            patients.y,
-            subjects=patients.ids,
-        )
-        fit_seconds = perf_counter() - fitting
-        replay = PrivateModel.fit(objective, rows, budget=BUDGET)
-
-        def measure(seconds: float) -> Step:
-            """Compare the model as it is now with retraining."""
-            record = registry.models.record(MODEL)
-            radius = replay.answer.radius.value
-            require_same_radius(record.radius, radius)
-            stays = np.ones(len(patients.ids), dtype=bool)
-            stays[gone] = False
-            retrained = Retrained(
-                C=1.0 / (ALPHA * stays.sum()),
-                solver="newton-cholesky",
-                tol=TOLERANCE,
-                max_iter=1000,
+        # 1. Fit a model to the table as it is, under the default budget.
+        with progress("fitting") as report:
+            fitting = perf_counter()
+            registry.fit(
+                MODEL, _model(table), table.X, table.y, subjects=table.subjects
             )
-            retraining = perf_counter()
-            retrained.fit(patients.X[stays], patients.y[stays])
-            retraining_seconds = perf_counter() - retraining
-            theta = np.append(retrained.coef_[0], retrained.intercept_)
-            others = patients.held_out, patients.held_out_labels
+            fit_seconds = perf_counter() - fitting
+            report(1, 2)
+            replay = _fit(_model(table), table)
+            report(2, 2)
+        decided: NDArray[Any] | None = None
+
+        def look(seconds: float, n_forgotten: int) -> Step:
+            """Return the model as it is now, beside retraining from time to time."""
+            nonlocal decided
+            record = registry.models.record(MODEL)
+            private = _private(replay)
+            require_same_answer(record, replay.record_)
+            distance = None
+            if n_forgotten % every == 0:
+                rows = private.remaining_rows()
+                assert isinstance(rows, Rows)
+                distance = _distance(private, rows)
+            before = decided
+            decided = np.asarray(registry.model(MODEL).predict(others.X))
             return Step(
-                n_forgotten=len(gone),
-                distance=float(np.linalg.norm(replay.answer.draft.theta - theta)),
-                radius=radius,
-                accuracy=float(registry.model(MODEL).score(*others)),
-                retrained_accuracy=float(retrained.score(*others)),
+                n_forgotten=n_forgotten,
+                radius=private.answer.radius.value,
+                distance=distance,
+                accuracy=float(np.mean(decided == others.y)),
+                changed=0.0 if before is None else float(np.mean(decided != before)),
                 seconds=seconds,
-                removal_seconds=record.timings["request"],
-                retraining_seconds=retraining_seconds,
                 decision=", ".join(record.decisions),
             )
 
-        def forget(positions: Sequence[int]) -> float:
-            """Forget people, with a request each; return the seconds it took."""
-            nonlocal replay
-            asked = [Request((patients.ids[i],)) for i in positions]
-            begin = perf_counter()
-            registry.requests.accept(asked)
-            registry.requests.apply()
-            seconds = perf_counter() - begin
-            requests.extend(one.request for one in asked)
-            gone.extend(positions)
-            replay = replay.forget(
-                rows.take(np.array(sorted(positions))),
-                remaining=partial(rows.without, np.array(gone)),
-                n_subjects=len(positions),
-            )
-            return seconds
-
-        # 2. People leave, one by one and then in a batch.
-        steps = [measure(fit_seconds)]
+        # 2. People leave, one by one.
+        steps = [look(fit_seconds, 0)]
         with progress("forgetting") as report:
-            for done, position in enumerate(asking[:n_alone], start=1):
-                steps.append(measure(forget([position])))
-                report(done, len(asking))
-            batch = measure(forget(asking[n_alone:]))
-            report(len(asking), len(asking))
+            for n_gone, place in enumerate(asking, start=1):
+                person = f"{SUBJECT} {place}"
+                asked = Request((person,))
+                begin = perf_counter()
+                registry.requests.accept([asked])
+                registry.requests.apply()
+                seconds = perf_counter() - begin
+                requests.append(asked.request)
+                replay.forget([person])
+                steps.append(look(seconds, n_gone))
+                report(n_gone, n_requests)
 
-        # 3. Hand out a release, receipts and the ledger; check them with the key alone.
+        # 3. Fit everything again without them, preprocessing too.
+        with progress("retraining") as report:
+            stays = np.ones(n_people, dtype=bool)
+            stays[asking] = False
+            retraining = perf_counter()
+            again = _fit(_model(table), table.take(np.flatnonzero(stays)))
+            retraining_seconds = perf_counter() - retraining
+            rows = _private(again).remaining_rows()
+            assert isinstance(rows, Rows)
+            retrained_distance = _distance(_private(replay), rows)
+            report(1, 1)
+
+        # 4. Hand out a release, receipts and the ledger; check them with the key alone.
         shipped = registry.models.ship(MODEL, folder / f"{MODEL}.safetensors")
         pem = registry.keys.public_pem()
         receipts = [registry.requests.receipt(request) or "" for request in requests]
@@ -353,14 +341,21 @@ def run_demo(
             tampered.append(CheckedFile(name, change, verdict.valid, verdict.says))
         genuine = check_receipt(files[RECEIPT], pem)
         status = registry.status()
+        certificate = status.models[0].certificate
+        assert certificate.sigma is not None
+        n_parameters = len(_private(replay).answer.draft.theta)
         return DemoResult(
             seed=seed,
-            n_people=len(patients.ids),
-            n_features=patients.X.shape[1],
-            certificate=status.models[0].certificate,
+            n_people=n_people,
+            n_others=N_OTHERS,
+            columns=tuple((one.name, one.describe()) for one in table.schema.columns),
+            n_parameters=n_parameters,
+            noise=certificate.sigma * sqrt(n_parameters),
+            certificate=certificate,
             steps=tuple(steps),
-            batch=batch,
-            n_batch=n_batch,
+            retrained_distance=retrained_distance,
+            retrained_accuracy=float(np.mean(again.predict(others.X) == others.y)),
+            retraining_seconds=retraining_seconds,
             release=shipped.number,
             receipt=CheckedFile(
                 RECEIPT,
@@ -377,11 +372,74 @@ def run_demo(
         )
 
 
-def require_same_radius(recorded: float | None, found: float) -> None:
-    """Raise if the private record is of another model than the demo's own."""
-    if recorded is None or not isclose(recorded, found, rel_tol=SAME_RADIUS):
+def read_customers(path: Path, schema: Schema | None = None) -> TrainingTable:
+    """Return a table as ``expunge fit`` reads it, with fewer columns for the words."""
+    roles = Roles(target=TARGET, subject=SUBJECT)
+    if schema is None:
+        guessed = read_table(path, roles).schema
+        columns = (
+            replace(one, width=WORDS) if one.kind == TEXT else one
+            for one in guessed.columns
+        )
+        schema = replace(guessed, columns=tuple(columns))
+    return read_table(path, roles, schema=schema)
+
+
+def _model(table: TrainingTable) -> LogisticRegression:
+    """Return what ``expunge fit`` makes of such a table."""
+    preprocessing = describe_preprocessing(table)
+    return LogisticRegression(alpha=ALPHA, preprocessing=preprocessing, budget=BUDGET)
+
+
+def _fit(model: LogisticRegression, table: TrainingTable) -> LogisticRegression:
+    return model.fit(table.X, table.y, subjects=table.subjects)
+
+
+def _private(model: LogisticRegression) -> PrivateModel:
+    """Return the noise-free model, which the demo may see: it has all rows."""
+    return require_optimised(snapshot_of(model).private)
+
+
+def _distance(private: PrivateModel, rows: Rows) -> float:
+    """Return how far a noise-free model is from scikit-learn's of these rows."""
+    from sklearn.linear_model import LogisticRegression as Retrained
+
+    retrained = Retrained(
+        C=1.0 / (ALPHA * float(rows.weight.sum())),
+        solver="newton-cholesky",
+        tol=TOLERANCE,
+        max_iter=1000,
+    )
+    X = to_sparse(rows.X)[:, :-1]  # without the column of ones
+    retrained.fit(X, rows.y > 0.0, sample_weight=rows.weight)
+    theta = np.append(retrained.coef_[0], retrained.intercept_)
+    return float(np.linalg.norm(private.answer.draft.theta - theta))
+
+
+def to_sparse(X: Any) -> Any:
+    """Return rows whose categories are codes as scikit-learn takes them."""
+    if not isinstance(X, SplitMatrix):
+        return sparse.csr_array(X)
+    blocks, order = [sparse.csr_array(X.numbers)], [X.at]
+    for flags, codes in zip(X.flags, X.codes, strict=True):
+        assert flags.other is None  # a level that is not there is zero
+        there = np.flatnonzero(codes < flags.n_levels)
+        levels = codes[there]
+        shape = len(codes), flags.n_levels
+        blocks.append(sparse.csr_array((flags.hit[levels], (there, levels)), shape))
+        order.append(flags.at)
+    joined = sparse.hstack(blocks, format="csc")
+    return joined[:, np.argsort(np.concatenate(order))].tocsr()
+
+
+def require_same_answer(recorded: Record, found: Record | None) -> None:
+    """Raise if the registry's private answer is of another model than the demo's."""
+    assert found is not None
+    if recorded.decisions != found.decisions or not isclose(
+        recorded.radius or 0.0, found.radius or 0.0, rel_tol=SAME_RADIUS
+    ):
         raise RuntimeError(
-            "the replay's radius is not the one in the private record, so they are "
+            "the replay's answer is not the one in the private record, so they are "
             "of different models; this is a bug in expunge, please report it"
         )
 
@@ -398,10 +456,10 @@ def make_tampered(receipt: bytes, export: bytes) -> dict[str, tuple[str, bytes]]
     """
 
     def change_count(text: bytes) -> bytes:
-        return text.replace(N_PEOPLE + b"1", N_PEOPLE + b"9", 1)
+        return text.replace(N_GONE + b"1", N_GONE + b"9", 1)
 
     lines = export.splitlines(keepends=True)
-    counted = [i for i, line in enumerate(lines) if N_PEOPLE in line]
+    counted = [i for i, line in enumerate(lines) if N_GONE in line]
     middle = counted[len(counted) // 2]
     before, line, after = lines[:middle], lines[middle], lines[middle + 1 :]
     return {
@@ -421,101 +479,59 @@ def make_tampered(receipt: bytes, export: bytes) -> dict[str, tuple[str, bytes]]
 
 
 def format_time(seconds: float) -> str:
-    """Return a time in milliseconds, short ones with two digits."""
-    value = 1e3 * seconds
-    return f"{value:.0f} ms" if value >= 10.0 else f"{value:.2g} ms"
+    """Return a time in seconds or milliseconds, with two digits."""
+    return f"{seconds:.2g} s" if seconds >= 1.0 else f"{1e3 * seconds:.0f} ms"
 
 
-def format_ratio(numerator: float, denominator: float) -> str:
-    """Return how many times larger one figure is than another."""
-    value = numerator / denominator
-    return f"{value:.0f}" if value >= 10.0 else f"{value:.2g}"
+def format_share(share: float) -> str:
+    """Return a share as people count it."""
+    return "none" if share == 0.0 else f"{100.0 * share:.2g} %"
 
 
 def summarise(result: DemoResult) -> list[tuple[str, str]]:
     """Return the outcome as headings and sentences, for the terminal and the page."""
-    certificate, budget = result.certificate, result.radius_budget
-    answers, first, last = result.answers, result.steps[0], result.batch
-    inside = sum(step.distance <= step.radius <= budget for step in answers)
-    looked = (i for i, one in enumerate(result.requests) if one.decision != "accepted")
-    n_left = next(looked, None)
+    certificate, steps, last = result.certificate, result.steps, result.last
     n = len(result.requests)
-    read = f"all {n} answers were found without reading the rows that stay"
-    if n_left is not None:
-        read = (
-            f"{n_left} people left before an answer had to read the rows that stay, "
-            "where a model that keeps none must refuse"
-        )
-    alone, in_batch, removal, retraining = result.times.values()
-    receipt = result.receipt
-
-    def first_sentence(text: str) -> str:
-        return text.partition(". ")[0].rstrip(".")
-
+    changed = float(np.mean([step.changed for step in result.requests]))
+    farthest = max(distance for _, distance in result.measured[1:])
+    refused = sum(not copy.valid for copy in result.tampered)
     return [
         (
-            "People",
-            f"{result.n_people} patients with {result.n_features} measurements each, "
-            f"from scikit-learn's breast cancer data. {N_HELD_OUT} other patients are "
-            "in no model. They set the scale of the features, since preprocessing "
-            "fitted on people in the model would not be unlearned, and accuracy is "
-            "measured on them",
+            "Table",
+            f"{result.n_people} customers who do not exist, with dates, categories, "
+            f"notes and gaps; that makes {result.n_parameters} parameters, fitted and "
+            f"sealed in {format_time(steps[0].seconds)}",
         ),
         (
-            "Budget",
-            f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g}, for each "
-            f"release on its own; noise of standard deviation {certificate.sigma:g} "
-            f"on every parameter. The model may be up to {budget:.2g} away from "
-            "retraining",
+            "Promise",
+            f"epsilon {certificate.epsilon:g}, delta {certificate.delta:g} for each "
+            f"release, with noise of {certificate.sigma:g} on each parameter",
         ),
         (
             "Forgotten",
-            f"{len(result.requests)} people one by one and {result.n_batch} in a batch",
+            f"{n} people, each in {format_time(result.request_seconds)}: model "
+            "changed, rows and keys erased from disk, receipt signed",
         ),
         (
             "Retraining",
-            f"the model is at most {max(step.distance for step in answers):.2g} from "
-            f"retraining. In {inside} of {len(answers)} releases the distance is "
-            "within the certified radius of at most "
-            f"{max(step.radius for step in answers):.2g}, and the radius is within the "
-            f"budget of {budget:.2g}",
-        ),
-        ("Rows read", read),
-        (
-            "Accuracy",
-            f"released model {first.accuracy:.1%} before and {last.accuracy:.1%} after "
-            f"{last.n_forgotten} removals; retrained without noise "
-            f"{last.retrained_accuracy:.1%}",
+            f"at most {farthest:.1g} away, by scikit-learn; certified: at most "
+            f"{max(step.radius for step in steps):.1g}; noise hides {result.noise:.1g}",
         ),
         (
-            "Time",
-            f"a whole request on its own: {format_time(alone)}; in a batch of "
-            f"{result.n_batch}: {format_time(in_batch)} per person, a ratio of "
-            f"{format_ratio(alone, in_batch)}",
+            "From scratch",
+            f"without these people, preprocessing too: {result.retrained_distance:.1g} "
+            f"away, in {format_time(result.retraining_seconds)}",
         ),
         (
-            "Time",
-            f"the removal alone: {format_time(removal)}; scikit-learn's fit to the "
-            f"remaining people: {format_time(retraining)}, a ratio of "
-            f"{format_ratio(retraining, removal)}",
+            "Others",
+            f"decisions about {result.n_others} other people that one request changes: "
+            f"{format_share(changed)}; right {last.accuracy:.1%}, retrained "
+            f"{result.retrained_accuracy:.1%}",
         ),
         (
-            "Release",
-            f"release {result.release} was written to {MODEL}.safetensors",
-        ),
-        (
-            "Receipts",
-            f"{result.n_receipts} of {last.n_forgotten} valid, checked with only the "
-            f"public key. One of them: {first_sentence(receipt.says)}",
-        ),
-        *(
-            ("Tampering", f"{copy.change}. {first_sentence(copy.says)}")
-            for copy in result.tampered
-        ),
-        (
-            "Limits",
-            f"a receipt says nothing about {len(receipt.not_covered)} things, such as "
-            f"{receipt.not_covered[0].partition(':')[0]}; the report lists them all",
+            "Auditor",
+            f"{result.n_receipts} of {n} receipts valid, by the public key alone; "
+            f"{refused} of {len(result.tampered)} forgeries refused",
         ),
         *(("FAILED", failure) for failure in result.find_failures()),
     ]
