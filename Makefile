@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(VENV)/packages.stamp
 READY := $(VENV)/ready.stamp
 LOCKER := .venv-lock
+DEMO := .venv-demo
 FIDES := .venv-fides
 GPU := .venv-gpu
 DOCS := .venv-docs
@@ -39,8 +40,9 @@ endif
 
 all: check test
 
-demo: $(READY)
-	$(BIN)/expunge demo $(ARGS)
+# In an environment of its own: a first look need not wait for what developers need.
+demo: $(DEMO)/packages.stamp
+	PYTHONPATH=src $(DEMO)/bin/python -m expunge demo $(ARGS)
 
 serve: $(READY)
 	$(BIN)/expunge serve --demo demo-service $(ARGS)
@@ -129,15 +131,18 @@ fmt: $(READY)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(LOCKER) $(FIDES) $(GPU) $(DOCS) dist build docs/gallery docs/generated
+	rm -rf $(VENV) $(LOCKER) $(DEMO) $(FIDES) $(GPU) $(DOCS) dist build docs/gallery docs/generated
 
 $(PACKAGES): requirements-dev.txt
+$(DEMO)/packages.stamp: requirements-demo.txt
+# What is imported is compiled then; compiling all of it takes as long as installing it.
+$(PACKAGES) $(DEMO)/packages.stamp:
 	if command -v uv >/dev/null; then \
-	    uv venv --quiet --clear --python $(PYTHON) $(VENV) && \
-	    uv pip install --python $(BIN)/python --require-hashes -r $<; \
+	    uv venv --quiet --clear --python $(PYTHON) $(@D) && \
+	    uv pip install --python $(@D)/bin/python --require-hashes -r $<; \
 	else \
-	    $(PYTHON) -m venv --clear $(VENV) && \
-	    $(BIN)/python -m pip install --quiet --require-hashes -r $<; \
+	    $(PYTHON) -m venv --clear $(@D) && \
+	    $(@D)/bin/python -m pip install --quiet --no-compile --require-hashes -r $<; \
 	fi
 	touch $@
 
@@ -171,3 +176,9 @@ lock:
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	    --group docs --constraint requirements-dev.txt \
 	    --output-file docs/requirements.txt
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(LOCKER)/bin/uv pip compile \
+	    --quiet --no-config --universal --python-version 3.11 --fork-strategy fewest \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	    --extra cli --extra registry --extra files --extra plots \
+	    --constraint requirements-dev.txt \
+	    --output-file requirements-demo.txt pyproject.toml
