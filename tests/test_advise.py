@@ -37,6 +37,7 @@ from expunge.linear_model.base import private_model
 from expunge.plan import Advice, SigmaTrial
 from expunge.plan.advice import SIGMAS, choose_sigma
 from expunge.plan.trials import (
+    MOST_STEPS,
     WITHOUT_LOOK,
     Trials,
     extrapolate_looks,
@@ -86,15 +87,18 @@ def _make(kind: str, **settings: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def few_sigmas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try three sigmas: others would tell no more."""
+def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try three sigmas and few labels, and boost nothing: more would tell no more."""
     monkeypatch.setattr("expunge.plan.advice.SIGMAS", FEW)
+    monkeypatch.setattr("expunge.plan.trials.MOST_STEPS", 40)
+    monkeypatch.setattr("expunge.plan.trials.boosted_score", lambda *_, **__: 0.9)
 
 
 @cache
 def _advise(kind: str = "logistic", *, kept: bool = True, **promise: Any) -> Advice:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("expunge.plan.trials.MOST_SECONDS", 1e9)  # all requests
+        patch.setattr("expunge.plan.trials.MOST_STEPS", MOST_STEPS)
         model = _make(kind, keep_data=kept)
         return advise(*_table(kind), model, requests=REQUESTS, **promise)
 
@@ -183,7 +187,7 @@ def test_so_much_score_is_really_lost(kind: str) -> None:
     budget = Budget(sigma=trial.sigma, allow_seeded=True)
     scores = [
         _make(kind, budget=budget, random_state=seed).fit(X, y).score(others, truth)
-        for seed in range(200)
+        for seed in range(80)
     ]
     free = _make(kind).fit(X, y).score(others, truth)
     expected = _advise(kind).noise_free - trial.score
@@ -561,6 +565,7 @@ def test_the_tables_on_the_page_are_what_it_prints(
 ) -> None:
     """But for times."""
     monkeypatch.setattr("expunge.plan.advice.SIGMAS", SIGMAS)
+    monkeypatch.setattr("expunge.plan.trials.MOST_STEPS", MOST_STEPS)
     monkeypatch.setattr("expunge.plan.trials.MOST_SECONDS", 1e9)
     page = (Path(__file__).parents[1] / "docs/choosing.md").read_text()
     code = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0]

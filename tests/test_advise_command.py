@@ -33,9 +33,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def few_sigmas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try two sigmas: the others are tried in Python."""
+def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try two sigmas and few labels, and boost nothing: that is tried in Python."""
     monkeypatch.setattr("expunge.plan.advice.SIGMAS", (0.001, 0.1))
+    monkeypatch.setattr("expunge.plan.trials.MOST_STEPS", 20)
+    monkeypatch.setattr("expunge.plan.trials.boosted_score", lambda *_, **__: 0.9)
 
 
 def _advise(table: Path, *words: str | Path) -> Done:

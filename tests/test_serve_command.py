@@ -63,16 +63,6 @@ def end(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 class TestStart:
-    def test_is_ready_and_ends_when_told(self, folder: Path) -> None:
-        with started(folder, "--port", 0) as process:
-            line = read_log(process.stderr)
-            assert line["event"] == "starting" and line["window"] == 900
-            where = f"http://127.0.0.1:{line['port']}"
-            wait_until_ready(Process(process, where))  # type: ignore[arg-type]
-            out, err = end(process)
-        assert out == ""
-        assert json.loads(err.splitlines()[-1])["event"] == "ended"
-
     def test_dev_prints_an_address_and_a_token_once(self, folder: Path) -> None:
         with started(folder, "--dev", "--port", 0) as process:
             assert process.stdout is not None and process.stderr is not None
@@ -118,12 +108,16 @@ class TestStart:
 
 
 class TestEnd:
-    def test_a_call_in_flight_is_answered(self, folder: Path) -> None:
+    def test_it_ends_when_told_and_answers_a_call_in_flight(self, folder: Path) -> None:
         with Registry.open(folder) as registry:
             _, token = registry.access.create("desk", ["request"])
         body = json.dumps({"people": [{"id": "person 3"}]}).encode()
         with started(folder, "--port", 0) as process:
-            port = read_log(process.stderr)["port"]
+            line = read_log(process.stderr)
+            assert line["event"] == "starting" and line["window"] == 900
+            port = line["port"]
+            where = f"http://127.0.0.1:{port}"
+            wait_until_ready(Process(process, where))  # type: ignore[arg-type]
             sent = socket.create_connection(("127.0.0.1", port), timeout=30)
             head = (
                 "POST /api/v1/requests HTTP/1.1\r\nHost: here\r\n"
@@ -137,8 +131,9 @@ class TestEnd:
             sent.sendall(body)
             answer = b"".join(iter(lambda: sent.recv(4096), b""))
             sent.close()
-            _, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=30)
         assert process.returncode == DONE, err
+        assert out == "" and json.loads(err.splitlines()[-1])["event"] == "ended"
         assert answer.startswith(b"HTTP/1.1 201")
         found = json.loads(answer.partition(b"\r\n\r\n")[2])
         with Registry.open(folder) as registry:
