@@ -181,8 +181,8 @@ class RegistryMachine(RuleBasedStateMachine):
     def nothing_is_applied_before_two_approve(self) -> None:
         for request, people in self.approved.items():
             status = self.registry.requests.status(request)
-            made = {one.person for one in self.registry.requests.decisions(request)}
-            assert made == people
+            made = self.registry.requests.decisions(request)
+            assert {one.person for one in made if one.step == "approval"} == people
             assert status.stage == "accepted" or len(people) == len(self.secrets)
             assert bool(status.missing) == (len(people) < len(self.secrets))
         for request in self.idle:
@@ -318,7 +318,7 @@ class RegistryMachine(RuleBasedStateMachine):
                 self.registry.requests.approve(request, by=by)
         except Crash:
             self.after_crash()
-            with suppress(NeedsDecision):  # the journal may have it
+            with suppress(NeedsDecision, RequestConflict):  # the journal may have it
                 self.registry.requests.approve(request, by=by)
         self.approved[request].add(who)
         with pytest.raises((NeedsDecision, RequestConflict)):
