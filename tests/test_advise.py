@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import norm
 from sklearn import linear_model
+from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import StandardScaler
 
 from expunge import (
@@ -22,6 +23,8 @@ from expunge import (
     LinearRegression,
     LogisticRegression,
     Newton,
+    PiecewiseExponential,
+    PoissonRegressor,
     SoftmaxRegression,
     TunedClassifier,
     advise,
@@ -45,6 +48,7 @@ from expunge.plan.trials import (
     leave_until_looks,
     under,
 )
+from expunge.preprocessing.hashed import HashedTexts
 from expunge.promise.budget import (
     SIGMA_OF_LOOKS,
     SIGMA_WITH_ROWS,
@@ -53,6 +57,7 @@ from expunge.promise.budget import (
     mu_of,
 )
 from expunge.promise.decisions import class_chances, prediction_moments
+from tests.calling import call
 
 N_ROWS, N_COLUMNS, REQUESTS = 600, 4, 150
 ALPHA = 0.01
@@ -779,3 +784,93 @@ def test_other_budgets_share_the_fit() -> None:
         assert np.array_equal(moved.answer.draft.theta, fitted.answer.draft.theta)
         assert moved.terms.looks == fitted.terms.looks == (sigma <= 1e-3)
         assert moved.budget == fitted.budget
+
+
+# Exposures, offsets, times and texts.
+
+
+def test_counts_are_advised_on_by_their_deviance() -> None:
+    rng = np.random.default_rng(0)
+    X, v = rng.normal(size=(200, 3)), rng.uniform(0.1, 2.0, 200)
+    y = rng.poisson(v * np.exp(X @ [1.0, -0.5, 0.0]))
+    model = PoissonRegressor(alpha=ALPHA)
+    given: dict[str, Any] = {"subjects": [f"p{i // 2}" for i in range(200)]}
+    by_weight = advise(X, y, model, requests=20, exposure=v, **given)
+    by_offset = advise(X, y, model, requests=20, offset=np.log(v), **given)
+    assert by_weight.metric == by_offset.metric == "D2"
+    people = np.array(given["subjects"])
+    order = Trials.of(model, X, y, subjects=people, requests=20, exposure=v).orders[0]
+    scores = []
+    for fold in range(5):
+        out = np.isin(people, order[fold::5])
+        fit = PoissonRegressor(alpha=ALPHA).fit(X[~out], y[~out], exposure=v[~out])
+        scores.append(fit.score(X[out], y[out], exposure=v[out]))
+    # Of the releases after five people have left, beside the one before.
+    assert by_weight.noise_free == pytest.approx(np.mean(scores), abs=0.01)
+    assert by_offset.noise_free == pytest.approx(by_weight.noise_free, abs=0.02)
+    for advice in (by_weight, by_offset):
+        assert advice.boosted is not None
+        assert advice.noise_free - 0.1 < advice.trials[0].score <= 1.0
+        losses = [trial.score for trial in advice.trials]
+        assert losses == sorted(losses, reverse=True)
+        assert "thousandths of D2" in str(advice)
+    with pytest.raises(InvalidInput, match="are for counts, amounts and quantiles"):
+        advise(X, y > 0, LogisticRegression(), exposure=v)
+
+
+def test_survival_is_advised_on_by_people() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    life, seen = rng.exponential(8.0 * np.exp(-X[:, 0])), rng.uniform(1.0, 24.0, 200)
+    y = np.column_stack([np.minimum(life, seen), life <= seen])
+    model = PiecewiseExponential(breaks=[4, 12], alpha=ALPHA)
+    advice = advise(X, y, model, subjects=[f"p{i}" for i in range(200)], requests=20)
+    assert advice.metric == "D2"
+    assert 0.0 < advice.noise_free < 1.0
+    assert advice.budget.sigma == SIGMA_WITH_ROWS
+    with pytest.raises(InvalidInput, match="whose times are the exposures"):
+        advise(X, y, model, offset=np.ones(200))
+
+
+def test_texts_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, hashed = np.random.default_rng(0), []
+    words = np.array([f"word{i}" for i in range(60)])
+    y = rng.integers(0, 2, 200)
+    X = [" ".join(rng.choice(words[:40] if one else words[20:], 8)) for one in y]
+    make_rows = HashedTexts.make_rows
+
+    def count(self: HashedTexts, *given: Any, **more: Any) -> Any:
+        hashed.append(1)
+        return make_rows(self, *given, **more)
+
+    monkeypatch.setattr(HashedTexts, "make_rows", count)
+    steps = HashingVectorizer(n_features=2**8)
+    model = LogisticRegression(alpha=ALPHA, preprocessing=steps)
+    advice = advise(X, y, model, requests=20)
+    assert len(hashed) == 1
+    assert advice.noise_free > 0.8
+    assert advice.boosted is None
+
+
+def test_command_line_takes_times_exposures_and_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng, n = np.random.default_rng(0), 150
+    size, v = rng.normal(size=n), rng.uniform(0.5, 1.0, n)
+    table = pd.DataFrame({"size": size, "years": v, "hits": rng.poisson(v)})
+    table["dead"] = rng.integers(0, 2, n)
+    table["said"] = [f"it was {'good' if i % 3 else 'bad'} of {i}" for i in range(n)]
+    table.to_csv("rows.csv", index=False)
+    few = ("--requests", "10", "--json")
+    counts = ("--target", "hits", "--loss", "poisson", "--exposure", "years")
+    done = call("advise", "rows.csv", *counts, "--drop", "dead", *few, "--progress")
+    assert done.json["metric"] == "D2", done.err
+    assert "advising" in done.err
+    lives = ("--target", "dead", "--loss", "survival", "--time", "years")
+    done = call("advise", "rows.csv", *lives, "--breaks", "0.7", *few)
+    assert done.json["metric"] == "D2", done.err
+    done = call("advise", "rows.csv", "--target", "dead", "--text", "said", *few)
+    assert done.json["metric"] == "accuracy", done.err
+    done = call("advise", "rows.csv", "--target", "dead", "--time", "years")
+    assert "--time without --loss survival" in done.err

@@ -200,6 +200,15 @@ class ModelOptions:
             )
         return implied.value
 
+    def require_time(self, time: str | None) -> None:
+        """Raise InvalidInput unless survival, and it alone, has a column of times."""
+        survival = self.loss is LossName.survival
+        if survival != (time is not None):
+            given, other = ("--loss survival", "--time")
+            if not survival:
+                given, other = other, given
+            raise InvalidInput(f"{given} without {other}; give both, or neither")
+
     def _require_alone(self, task: str | None) -> None:
         """Raise InvalidInput for options that a loss leaves no room for."""
         kind = self.kind not in (ModelKind.auto, ModelKind.linear)
@@ -465,6 +474,21 @@ def advise(
             "removes one row.",
         ),
     ] = None,
+    weight: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="As you will say to fit.")
+    ] = None,
+    exposure: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="As you will say to fit.")
+    ] = None,
+    offset: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="As you will say to fit.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="As you will say to fit.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="As you will say to fit.")
+    ] = None,
     drop: Drop = None,
     keep_rows: Annotated[
         KeepRows,
@@ -492,6 +516,13 @@ def advise(
         Path | None,
         typer.Option(metavar="FILE", help="Plot the results to this file."),
     ] = None,
+    progress: Annotated[
+        bool,
+        typer.Option(
+            "--progress",
+            help="Draw a progress bar even where standard error is no terminal.",
+        ),
+    ] = False,
     estimator: ModelOptions,
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -512,22 +543,25 @@ def advise(
     Give public or older data: no certificate covers a budget that was chosen from the
     rows of the model itself.
     """
+    import numpy as np
+
     from ..plan import advise as ask
     from ..tables import Roles, read_table
 
     if sigma is not None or no_budget:
         given = "--no-budget" if no_budget else "--sigma"
         raise InvalidInput(f"{given}, but sigma is what advise finds out; omit it")
-    if estimator.loss is LossName.survival:
-        raise InvalidInput(
-            "--loss survival: advise tries no survival; ask it about --loss poisson, "
-            "with the events as counts"
-        )
+    estimator.require_time(time)
     require_file(file)
     task = estimator.choose_task()
     roles = Roles(
         target=target,
         subject=subject,
+        weight=weight,
+        exposure=exposure,
+        offset=offset,
+        time=time,
+        text=text,
         drop=tuple(drop or ()),
         task=task,
         bins=keep_rows is not KeepRows.never,
@@ -551,11 +585,18 @@ def advise(
     }
     # What is not promised here is chosen for as many people as there are.
     promised = {name: value for name, value in promise.items() if value is not None}
+    seen = table.y
+    if table.time is not None:
+        seen = np.column_stack([table.time, seen])
     advice = ask(
         table.X,
-        table.y,
+        seen,
         model,
         subjects=table.subjects,
+        sample_weight=table.weight,
+        exposure=table.exposure,
+        offset=table.offset,
+        verbose=progress,
         max_seconds=max_seconds,
         max_loss=max_loss,
         requests=requests,

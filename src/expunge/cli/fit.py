@@ -295,12 +295,7 @@ def fit(
     if options.untuned and (options.tuned_by is not None or estimator.is_tuned):
         other = "--tuned-by" if options.tuned_by is not None else "--alphas or --search"
         raise InvalidInput(f"--untuned with {other}; give only one of them")
-    survival = estimator.loss is LossName.survival
-    if survival != (options.time is not None):
-        given, other = ("--loss survival", "--time")
-        if not survival:
-            given, other = other, given
-        raise InvalidInput(f"{given} without {other}; give both, or neither")
+    estimator.require_time(options.time)
     if options.without_forgotten and (options.no_subject or options.readmit):
         other = "--no-subject" if options.no_subject else "--readmit"
         raise InvalidInput(f"--without-forgotten with {other}; give only one of them")

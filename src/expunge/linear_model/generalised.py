@@ -11,7 +11,7 @@ addition and a removal by content agree because they read rows alike.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
@@ -277,6 +277,29 @@ class GeneralisedRegression(Regression):
             X, y, sample_weight=sample_weight, exposure=exposure, offset=offset
         )
         return 1.0 - own / least if least else float(own == 0.0)
+
+    def explained(
+        self, labels: Vector, weight: Vector | None
+    ) -> Callable[[Vector], float]:
+        """Return what says D2 of predicted rates, for rows as ``label`` returned them.
+
+        Parameters
+        ----------
+        labels, weight
+            Responses, beside e^offset where there are offsets; and weights.
+        """
+        given, factor = np.asarray(labels, dtype=np.float64), np.ones(len(labels))
+        if given.ndim == 2:
+            given, factor = given.T
+        weight = check_weights(weight, len(given))
+        constant = factor * self._best_constant(given, factor, weight)
+        least = self._mean_deviance(given, constant, weight)
+
+        def explain(rate: Vector) -> float:
+            own = self._mean_deviance(given, factor * rate, weight)
+            return 1.0 - own / least if least else float(own == 0.0)
+
+        return explain
 
     def find_constant(
         self,

@@ -53,7 +53,7 @@ SHOWN_LOSS = 10.0
 SIGMAS = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 # Nobody notices noise that changes no more than this beyond what changes anyway: a
 # share of decisions, or what predictions move by in deviations of y.
-UNNOTICED = {"accuracy": 0.005, "R2": 0.05}
+UNNOTICED = {"accuracy": 0.005, "R2": 0.05, "D2": 0.05}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -69,7 +69,8 @@ class Advice:
     rows_kept
         Whether the model keeps its rows.
     metric
-        "accuracy" or "R2": what a score is.
+        "accuracy", "R2", or "D2" (the share of the deviance that is explained): what a
+        score is.
     noise_free, changed_anyway
         The score without noise, and what one request changes without it, because the
         model is another without those who left.
@@ -156,7 +157,7 @@ class Advice:
         )
         guessed = _say(describe_share(self.chosen.label_guess))
         changes = f"changes {changed} of everybody else's decisions"
-        if self.metric == "R2":
+        if self.metric != "accuracy":
             changes = f"moves a prediction by {changed} deviations of y"
         return (
             self._explain(),
@@ -198,7 +199,7 @@ class Advice:
             "Whoever guesses a label knows both releases, the leaver's features, the "
             "model's curvature and all other rows; two labels are as likely as each "
             "other. The figure is a mean over leavers: some are guessed more often.",
-            *(exact * (self.metric == "R2")),
+            *(exact * (self.metric != "accuracy")),
             "These are public or older data; keep the figures private if the data are. "
             "If you fit the model to these very rows, say so with "
             'declare_tuned("advise"): no certificate covers a budget that was chosen '
@@ -279,7 +280,7 @@ class Advice:
     def _cells(self) -> list[tuple[str, ...]]:
         counted = self.may_leave is not None
         heads = ["sigma", self.metric, "changed", "time"]
-        if self.metric == "R2":
+        if self.metric != "accuracy":
             heads[2] = "moved"
         heads += [f"looks of {self.requests}"] * self.rows_kept
         heads += ["leave, random", "leave, worst"] * counted
@@ -405,9 +406,13 @@ def advise(
     estimator: Forgetful,
     *,
     subjects: Iterable[object] | None = None,
+    sample_weight: ArrayLike | None = None,
+    exposure: ArrayLike | None = None,
+    offset: ArrayLike | None = None,
     max_seconds: float = 1.0,
     max_loss: float = 0.01,
     requests: int = 1000,
+    verbose: bool = False,
     **promise: Any,
 ) -> Advice:
     """Say which sigma to take, and what each sigma does to a model like yours.
@@ -415,19 +420,24 @@ def advise(
     Parameters
     ----------
     X, y
-        Public or older data of the kind that the model will be fitted to.
+        Public or older data of the kind that the model will be fitted to: what the
+        estimator's ``fit`` takes, texts or times and events among it.
     estimator
         The estimator you want to fit; it stays as it is. Its ``keep_data`` says whether
         the rows are kept.
     subjects
         The owner of each row. Without it every request removes one row.
+    sample_weight, exposure, offset
+        As the estimator's ``fit`` takes them. R2 and D2 count rows by their weights.
     max_seconds
         How much processor time a request may take on average, where rows are kept.
     max_loss
         How much of the score the noise may cost where they are not: 0.01 is one point
-        of accuracy, or 0.01 of R2.
+        of accuracy, or 0.01 of R2 or D2.
     requests
         How many requests you expect before you fit the model again.
+    verbose
+        Whether to draw a progress bar where nobody seems to watch.
     promise
         What to promise: epsilon, delta, releases, and what else ``Budget`` takes but
         sigma. What is not given is that of the estimator's budget, if it has one, and
@@ -438,7 +448,16 @@ def advise(
             raise InvalidInput(f"{name}={value!r}; give a positive number")
     if not (isinstance(requests, Integral) and requests >= 1):
         raise InvalidInput(f"requests={requests!r}; give a positive integer")
-    trials = Trials.of(estimator, X, y, subjects=subjects, requests=int(requests))
+    trials = Trials.of(
+        estimator,
+        X,
+        y,
+        subjects=subjects,
+        requests=int(requests),
+        sample_weight=sample_weight,
+        exposure=exposure,
+        offset=offset,
+    )
     own = estimator.get_params(deep=False).get("budget")
     template = make_template(own, promise)
     if template.releases is not None and template.releases <= requests:
@@ -448,7 +467,9 @@ def advise(
         )
     stated = None if own is None else own.sigma
     sigmas = sorted({*SIGMAS} if stated is None else {*SIGMAS, stated})
-    with ProgressBar("advising", trials.n_steps(sigmas), shown=is_watched()) as bar:
+    with ProgressBar(
+        "advising", trials.n_steps(sigmas), shown=verbose or is_watched()
+    ) as bar:
         free, found = trials.run(
             [replace(template, sigma=sigma) for sigma in sigmas], bar.count
         )

@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.arrays import Index, Matrix, Vector, norm
+from ..core.objective import check_weights
 from ..core.rows import Rows
 from ..exceptions import (
     ExpungeError,
@@ -56,9 +57,11 @@ from ..linear_model.base import (
 )
 from ..linear_model.estimators import compute_predictor, noise_lengths
 from ..linear_model.parameters import LoudNoiseWarning
-from ..linear_model.yardstick import boosted_score
+from ..linear_model.yardstick import Rate, boosted_score
 from ..preprocessing.columns import take_rows
 from ..preprocessing.description import read_automatic
+from ..preprocessing.hashed import read_input_map
+from ..preprocessing.inputs import EncodedInputs, encode_inputs
 from ..preprocessing.sklearn_steps import describe
 from ..private_model.composition import FIXED
 from ..private_model.labels import Labels
@@ -68,7 +71,12 @@ from ..private_model.subjects import owners_of
 from ..private_model.target_units import has_free_units
 from ..private_model.training_rows import KeptRows, TrainingRows, require_in_memory
 from ..promise.budget import Budget, guess_of
-from ..promise.decisions import class_chances, prediction_moments, share_changed
+from ..promise.decisions import (
+    class_chances,
+    expected_score,
+    prediction_moments,
+    share_changed,
+)
 from ..promise.noise import make_noise
 from ..removal import Retrain
 
@@ -79,6 +87,8 @@ FEWEST_PEOPLE = 50
 # So many people leave alone, to see how far their label moves the model: fewer from a
 # large model, and few where that takes passes over all rows.
 MOST_STEPS, FEWEST_STEPS, STEP_CELLS = 200, 10, 30_000
+# Predictors beyond this are taken for it in scores.
+FARTHEST = 300.0
 # A slope of the loss that is shorter than this counts as this.
 LEAST_SLOPE = 1e-6
 # Random orders in which people leave, where the rows are not kept.
@@ -151,8 +161,11 @@ class Trials:
 
     Attributes
     ----------
-    estimator, X, y
+    estimator
         As given.
+    X, y, weight
+        Rows as an estimator keeps them: exposures, offsets and times are in labels and
+        weights, and texts are encoded. No weights are None.
     owners
         The owner of each row.
     orders
@@ -164,6 +177,7 @@ class Trials:
     estimator: Forgetful
     X: Any
     y: NDArray[Any]
+    weight: Vector | None
     owners: People
     orders: tuple[People, ...]
     requests: int
@@ -177,8 +191,12 @@ class Trials:
         *,
         subjects: Iterable[object] | None,
         requests: int,
+        **beside: Any,
     ) -> "Trials":
-        """Return the trials, or refuse what cannot be tried."""
+        """Return the trials, or refuse what cannot be tried.
+
+        ``beside`` are weights, exposures and offsets.
+        """
         if not isinstance(estimator, Forgetful):
             raise InvalidInput(
                 f"estimator={type(estimator).__name__}, which cannot forget; give an "
@@ -193,9 +211,11 @@ class Trials:
                 "request, so its answers fit whatever is removed; try Newton or "
                 "Jackknife"
             )
-        labels = np.asarray(y)
-        given = range(len(labels)) if subjects is None else subjects
-        owners = np.array(owners_of(given, len(labels)), dtype=np.str_)
+        n_rows = len(np.asarray(y))
+        given = range(n_rows) if subjects is None else subjects
+        named: Sequence[Any] = owners_of(given, n_rows)
+        X, labels, named, weight = _read_rows(estimator, X, y, named, **beside)
+        owners = np.array(named, dtype=np.str_)
         people = np.unique(owners)
         if len(people) < FEWEST_PEOPLE:
             raise InvalidInput(
@@ -203,12 +223,14 @@ class Trials:
                 f"{FEWEST_PEOPLE}, some of them to fit and some to score"
             )
         orders = tuple(shuffle(people, SEED + i) for i in range(ORDERS))
-        return cls(estimator, X, labels, owners, orders, requests)
+        return cls(estimator, X, labels, weight, owners, orders, requests)
 
     @property
     def metric(self) -> str:
         """What a score is."""
-        return "accuracy" if hasattr(type(self.estimator), "classes_") else "R2"
+        if hasattr(type(self.estimator), "classes_"):
+            return "accuracy"
+        return "D2" if hasattr(self.estimator, "explained") else "R2"
 
     @property
     def keeps_rows(self) -> bool:
@@ -305,14 +327,21 @@ class Trials:
     def fit(self, budget: Budget | None, rows: Index) -> Forgetful:
         """Return the estimator, fitted to these rows under this budget."""
         model, owners = self.make(budget), self.owners[rows]
-        X, y = take_rows(self.X, rows), self.y[rows]
+        X, y, weight = self.take(rows)
         # Not its own ``fit``, which looks for what works in place of what does not, and
         # warns of what is scored here without noise, and thrown away.
-        prepared = prepare_fit(model, X, y, subjects=owners, sample_weight=None)
+        prepared = prepare_fit(model, X, y, subjects=owners, sample_weight=weight)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LoudNoiseWarning)
             set_snapshot(model, fit_prepared(model, prepared))
         return model
+
+    def take(self, rows: Index) -> tuple[Any, NDArray[Any], Vector | None]:
+        """Return some rows with their labels and weights."""
+        weight = None if self.weight is None else self.weight[rows]
+        if isinstance(self.X, EncodedInputs):
+            return EncodedInputs(self.X.rows[rows]), self.y[rows], weight
+        return take_rows(self.X, rows), self.y[rows], weight
 
     def fit_least(self, budgets: Sequence[Budget]) -> tuple[PrivateModel, int]:
         """Return the model under the first budget that can be certified, and which.
@@ -333,7 +362,8 @@ class Trials:
         first = 0 if works(0) else 1 + bisect_left(range(1, n), True, key=works)
         if first == n:
             # Its own fit also names a change that works.
-            self.make(budgets[-1]).fit(self.X, self.y, self.owners)
+            model = self.make(budgets[-1])
+            Forgetful.fit(model, self.X, self.y, self.owners, self.weight)
             raise failures[n - 1]
         return found[first], first
 
@@ -344,15 +374,25 @@ class Trials:
 
     def boost(self) -> float | None:
         """Return the score of gradient boosting on what is held out, if it takes it."""
+        if isinstance(self.X, EncodedInputs):
+            return None
         scores, n_scored = list[float](), list[int]()
         for fold in range(self.n_folds):
             out = np.isin(self.owners, self.orders[0][fold::FOLDS])
+            rate = None
+            if self.metric == "D2":
+                model: Any = self.fit(None, np.flatnonzero(~out))
+                _, labels, weight = self.take(np.flatnonzero(out))
+                kind = private_model(model).objective.loss
+                rate = Rate(kind, model.explained(labels, weight))
             found = boosted_score(
                 self.X,
                 self.y,
                 train=np.flatnonzero(~out),
                 test=np.flatnonzero(out),
                 classify=self.metric == "accuracy",
+                weight=self.weight,
+                rate=rate,
             )
             if found is None:
                 return None
@@ -370,9 +410,9 @@ class Trials:
             places = np.flatnonzero(out)
             if self.metric == "accuracy" and len(model.classes_) > 2:
                 places = places[: ceil(SCORED_CELLS / len(model.classes_))]
-            X, y = take_rows(self.X, places), self.y[places]
+            X, y, weight = self.take(places)
             lengths, etas = noise_lengths(model, X), [compute_predictor(model, X)]
-            judge = self._judge(model, y)
+            judge = self._judge(model, y, weight)
             for person in leaving:
                 etas.append(compute_predictor(model.forget([person]), X))
                 if etas[-1].shape != etas[0].shape:  # a class left with its last row
@@ -383,19 +423,25 @@ class Trials:
             n_scored += len(y)
         return tuple(Scored(*means) for means in (totals / n_scored).tolist())
 
-    def _judge(self, model: Any, y: NDArray[Any]) -> Judge:
+    def _judge(self, model: Any, y: NDArray[Any], weight: Vector | None) -> Judge:
         """Return what scores releases of a model, and tells how much they differ."""
         if self.metric == "accuracy":
             known = model.classes_[:, None] == y
             return partial(judge_classes, known.T.astype(float))
-        targets = y.astype(float).reshape(len(y), -1)
-        deviation = np.std(self.y.astype(float).reshape(len(self.y), -1), axis=0)
         objective = private_model(model).objective
+        targets = y.astype(float).reshape(len(y), -1)
+        every = self.y.astype(float).reshape(len(self.y), -1)
+        factor = np.ones((len(y), 1))
+        if objective.loss.has_offsets:
+            targets, factor, every = targets[:, :1], targets[:, 1:], every[:, :1]
+        deviation = np.std(every, axis=0)
         free = has_free_units(objective)  # then sigma is a share of the deviation
         return partial(
             judge_predictions,
             targets,
-            mean=objective.loss.mean,
+            weight=np.ones(len(y)) if weight is None else weight,
+            score=_explain(model, y, weight),
+            mean=lambda eta: factor * objective.loss.mean(eta),
             deviation=deviation,
             unit=deviation if free else np.ones_like(deviation),
         )
@@ -410,6 +456,8 @@ class Trials:
         """
         kept, units = require_in_memory(_rows_of(model)), model.terms.units
         deviation = np.std(kept.rows.y, axis=0)
+        if model.objective.loss.has_offsets:  # which stand beside the response
+            deviation[1:] = 0.0
         # Under the objective as it was chosen; without a budget nobody looks for more.
         wide = not model.terms.mechanism.keeps_matrices
         if wide:
@@ -426,7 +474,8 @@ class Trials:
             assert isinstance(seen, Rows)
             eta = seen.X @ theta.reshape(-1, loss.outputs)
             other = replace_label(row, eta, labels=model.labels, deviation=deviation)
-            with suppress(ExpungeError):
+            # A label that nobody has may leave no minimiser, and is left out then.
+            with suppress(ExpungeError), np.errstate(over="ignore", invalid="ignore"):
                 after = model.forget(row, gone=gone if wide else None)
                 step = after.answer.draft.theta  # of other features, if one is gone
                 if wide and step.size != theta.size:
@@ -538,29 +587,74 @@ def judge_classes(known: Matrix, etas: Sequence[Matrix], *, spread: Vector) -> S
     return Scored(float(np.mean(right)), float(np.mean(changed)))
 
 
+def _read_rows(
+    estimator: Any, X: Any, y: Any, owners: Sequence[str], **beside: Any
+) -> tuple[Any, NDArray[Any], Sequence[Any], Vector | None]:
+    """Return rows as an estimator keeps them: rows, labels, owners and weights."""
+    given = {name: one for name, one in beside.items() if one is not None}
+    weight = given.get("sample_weight")
+    if hasattr(estimator, "spread"):
+        if len(given) > (weight is not None):
+            raise InvalidInput(
+                "exposure=... or offset=... with survival, whose times are the "
+                "exposures; leave them out"
+            )
+        X, y, owners, weight = estimator.spread(X, y, owners, weight)
+    elif hasattr(estimator, "label"):
+        y, weight = estimator.label(y, **given)
+    elif len(given) > (weight is not None):
+        raise InvalidInput(
+            f"exposure=... or offset=... with {type(estimator).__name__}; they are for "
+            "counts, amounts and quantiles, such as PoissonRegressor"
+        )
+    made_by = read_input_map(estimator.preprocessing)
+    if made_by is not None and not made_by.keeps_people:  # once for all fits
+        X = encode_inputs(made_by.noted(), X)
+    if weight is not None:
+        weight = check_weights(weight, len(owners))
+    return X, np.asarray(y), owners, weight
+
+
+def _explain(
+    model: Any, y: NDArray[Any], weight: Vector | None
+) -> Callable[[Vector], float] | None:
+    """Return what says D2 of predictors on rows; None where R2 is the score."""
+    if not hasattr(model, "explained"):
+        return None
+    explain, mean = model.explained(y, weight), private_model(model).objective.loss.mean
+    # Under loud noise means are large, and must not be infinite.
+    return lambda eta: float(explain(mean(np.clip(eta, -FARTHEST, FARTHEST))))
+
+
 def judge_predictions(
     targets: Matrix,
     etas: Sequence[Matrix],
     *,
     spread: Vector,
+    weight: Vector,
+    score: Callable[[Vector], float] | None,
     mean: Callable[[Vector], Vector],
     deviation: Vector,
     unit: Vector,
 ) -> Scored:
-    """Return the expected R2 of releases, and the typical change of a prediction.
+    """Return the expected score of releases, and the typical change of a prediction.
 
     That is its root mean square, in deviations of the target. ``mean`` makes
-    predictions of predictors; sigma is in the ``unit`` of each.
+    predictions of predictors; sigma is in the ``unit`` of each. Rows count as often as
+    their ``weight`` says. ``score`` makes a score of predictors; None stands for R2.
     """
     each = np.outer(spread, unit)
     moments = [prediction_moments(eta, each, mean=mean) for eta in etas]
-    total = np.sum((targets - targets.mean(axis=0)) ** 2, axis=0)
+    average = partial(np.average, axis=0, weights=weight)
+    total = average((targets - average(targets)) ** 2)
     scores = [
-        float(np.mean(1.0 - np.sum((targets - m) ** 2 + v, axis=0) / total))
-        for m, v in moments
+        float(np.mean(1.0 - average((targets - m) ** 2 + v) / total))
+        if score is None
+        else expected_score(eta[:, 0], each[:, 0], score=score)
+        for eta, (m, v) in zip(etas, moments, strict=True)
     ]
     squares = [
-        np.mean(((m - n) ** 2 + v + w) / deviation**2)
+        np.mean(average((m - n) ** 2 + v + w) / deviation**2)
         for (m, v), (n, w) in pairwise(moments)
     ]
     return Scored(float(np.mean(scores)), sqrt(float(np.mean(squares))))

@@ -29,6 +29,8 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import inf, isfinite, nextafter
 
+import numpy as np
+
 from ..core.arrays import Vector, norm
 from ..core.linalg import threads_for
 from ..core.measurement import measure
@@ -446,6 +448,7 @@ def solve_wide(
     return replace(answer, decisions=(decision,), n_steps=n_steps)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of steps that go too far
 def improve_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> Answer:
     """Return an answer that fits the budget: looked at, polished, or retrained.
 

@@ -87,6 +87,23 @@ def prediction_moments(
     return centre + first, np.maximum(second - first**2, 0.0)
 
 
+def expected_score(
+    eta: Vector, spread: Vector, *, score: Callable[[Vector], float]
+) -> float:
+    """Return the expectation of a score that is a sum over rows.
+
+    Parameters
+    ----------
+    eta, spread
+        The predictors without noise, and the deviation of the noise on each, (n,).
+    score
+        Makes a score of predictors.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    each = [score(eta + node * spread) for node in nodes]
+    return float(weights @ np.array(each) / weights.sum())
+
+
 def describe_share(share: float) -> str:
     """Return a share in percent, with the digits that count."""
     if share < 1e-5:
