@@ -188,7 +188,7 @@ MISSHAPEN: list[Change] = [
     _set("delta", 1.0),
     _set("sigma", 0),
     _set("releases", 0),
-    _set("n_parameters", 0),
+    _set("n_parameters", -1),
     _set("mechanism", " "),
     _set("assumptions", [""]),
     _set("objective", {"loss": {"name": "Logistic"}}),

@@ -59,8 +59,8 @@ def test_costs_are_finite(gdp: float) -> None:
 
 
 def test_counts_are_counts() -> None:
-    with pytest.raises(InvalidInput, match="n_parameters=0"):
-        Fitted(0)
+    with pytest.raises(InvalidInput, match="n_parameters=-1"):
+        Fitted(-1)
     with pytest.raises(InvalidInput, match="n_subjects=-1"):
         Removed(-1)
     with pytest.raises(InvalidInput, match="n_subjects=True"):

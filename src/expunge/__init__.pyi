@@ -25,6 +25,7 @@ from .core.penalties import NuclearNorm as NuclearNorm
 from .core.rows import Rows as Rows
 from .core.values import stored as stored
 from .exceptions import ExpungeError as ExpungeError
+from .linear_model import EASE as EASE
 from .linear_model import BernoulliNB as BernoulliNB
 from .linear_model import ComplementNB as ComplementNB
 from .linear_model import EmbeddingClassifier as EmbeddingClassifier
@@ -38,6 +39,7 @@ from .linear_model import NearestCentroid as NearestCentroid
 from .linear_model import NegativeBinomialRegressor as NegativeBinomialRegressor
 from .linear_model import PiecewiseExponential as PiecewiseExponential
 from .linear_model import PoissonRegressor as PoissonRegressor
+from .linear_model import Popularity as Popularity
 from .linear_model import QuantileRegressor as QuantileRegressor
 from .linear_model import SoftmaxRegression as SoftmaxRegression
 from .linear_model import TunedClassifier as TunedClassifier

@@ -170,6 +170,21 @@ class Solver(Private):
             )
         self.inverse, self.contraction = self._invert()
 
+    @classmethod
+    def near(cls, A: Matrix, inverse: Matrix, *, contraction: float) -> "Solver":
+        """Return the solver for integers in doubles, and an inverse that is at hand.
+
+        ``contraction`` bounds the row sums of I - inverse A; nothing is scaled.
+        """
+        solver = object.__new__(cls)
+        solver.parts, solver.width = [A], len(A)
+        solver.diagonal = [int(one) for one in A.diagonal()]
+        solver.scale = [0] * len(A)
+        solver.denominator_bits = sum(one.bit_length() for one in solver.diagonal)
+        solver.digit = 52 - int(A.max()).bit_length() - len(A).bit_length()
+        solver.inverse, solver.contraction = inverse, contraction
+        return solver
+
     def _invert(self) -> tuple[Matrix, float]:
         """Return M and q; infinite if the matrix is too near to a singular one."""
         scale = np.array(self.scale)

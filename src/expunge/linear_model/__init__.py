@@ -17,10 +17,12 @@ from .generalised import (
 from .moments import ExactLinearRegression, ExactRidge
 from .naive_bayes import BernoulliNB, ComplementNB, MultinomialNB, NearestCentroid
 from .parameters import LoudNoiseWarning, NoPromiseWarning
+from .recommenders import EASE, Popularity
 from .survival import PiecewiseExponential
 from .tuned import Curve, TunedClassifier, TunedRegressor
 
 __all__ = [
+    "EASE",
     "BernoulliNB",
     "ComplementNB",
     "Curve",
@@ -37,6 +39,7 @@ __all__ = [
     "NoPromiseWarning",
     "PiecewiseExponential",
     "PoissonRegressor",
+    "Popularity",
     "QuantileRegressor",
     "SoftmaxRegression",
     "TunedClassifier",

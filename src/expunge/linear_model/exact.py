@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,6 +53,7 @@ from .forgetting import (
 class ExactEstimator(Forgetting):
     """An estimator that forgets to the last bit."""
 
+    _public_kind: ClassVar[type[PublicModel]] = PublicModel
     keep_data: bool
     decimals: int | None
     _n_targets: int | None = None
@@ -155,7 +156,7 @@ class ExactEstimator(Forgetting):
             "n_features": self.n_features_in_,
             "feature_names": getattr(self, "feature_names_in_", None),
         }
-        public = PublicModel(
+        public = self._public_kind(
             release=release,
             estimator=type(self).__name__,
             parameters=parameters,

@@ -60,6 +60,15 @@ class Formula(Private, ABC):
     def describe(self) -> Mapping[str, Any]:
         """Return what was computed as a certificate states it, see ``describe``."""
 
+    def left_by(self, sums: WholeSums) -> Self:
+        """Return the formula after a request: without the names of what has gone."""
+        del sums
+        return self
+
+    def answer(self, sums: WholeSums) -> Any:
+        """Return what questions are answered by, where that is not published."""
+        raise NotImplementedError
+
     def public_of(self, sums: WholeSums) -> Mapping[str, Any]:
         """Return fields of the public model that follow from the sums."""
         del sums
@@ -77,11 +86,14 @@ class ExactModel(PeopleModel):
         What is computed, and of which sums.
     theta
         What is published of these sums.
+    answers
+        What questions are answered by, once somebody asked.
     """
 
     formula: Formula
     sums: WholeSums
     theta: Vector | None = field(default=None, metadata=NOT_STORED)
+    answers: list[Any] = field(default_factory=list, metadata=NOT_STORED)
 
     @classmethod
     def fit(
@@ -131,8 +143,11 @@ class ExactModel(PeopleModel):
             sums = sums.minus(self.formula.sums_of(change.removed, labels))
         if change.added is not None:
             sums = sums.plus(self.formula.sums_of(change.added, labels))
-        theta = self.formula.publish(sums, grown)
-        after = replace_fields(after, sums=sums, labels=grown, theta=theta)
+        formula = self.formula.left_by(sums)
+        theta = formula.publish(sums, grown)
+        after = replace_fields(
+            after, formula=formula, sums=sums, labels=grown, theta=theta, answers=[]
+        )
         after = resize_account(after, theta.size)
         return replace_fields(after, seconds=perf_counter() - clock)
 
@@ -168,6 +183,12 @@ class ExactModel(PeopleModel):
         if self.theta is not None:
             return self.theta
         return self.formula.publish(self.sums, self.labels)
+
+    def answer(self) -> Any:
+        """Return what questions are answered by, computed at the first of them."""
+        if not self.answers:
+            self.answers.append(self.formula.answer(self.sums))
+        return self.answers[0]
 
     def certify(self, *, noise_source: Source | None, commitment: str) -> Certificate:
         """Return the certificate of the account as it was at the last release."""
@@ -210,7 +231,7 @@ class ExactModel(PeopleModel):
                 "compute its release again from; verify(certificate, record) checks "
                 "the documents"
             )
-        return replace(self.reanchor(rows), theta=None)
+        return replace(self.reanchor(rows), theta=None, answers=[])
 
 
 def groups_of(rows: Rows, labels: Labels) -> tuple[NDArray[np.intp], int]:

@@ -179,7 +179,7 @@ class Snapshot:
         size = public.release.theta.size
         fits = (
             private.fits_release(size, public.coefficients[0].shape[0])
-            and (public.classes is None) == (private.labels is None)
+            and (public.classes is None) == (private.public_parts["classes"] is None)
             and private.n_samples >= private.n_removed >= 0
         )
         if not fits:
@@ -333,7 +333,12 @@ def forget_rows(model: AnyModel, removed: Rows) -> AnyModel:
 
 
 def replace_places(
-    model: AnyModel, gone: Index, *, added: Rows, owners: Sequence[str] | None
+    model: AnyModel,
+    gone: Index,
+    *,
+    added: Rows,
+    owners: Sequence[str] | None,
+    stay: bool = False,
 ) -> AnyModel:
     """Return the model without the rows at some positions, and with others.
 
@@ -347,6 +352,8 @@ def replace_places(
         The rows that come, as they are kept.
     owners
         Whose they are; None in a model without owners.
+    stay
+        Whether those whose rows leave are among those who bring rows.
     """
     if not (len(added) or gone.size):
         return model
@@ -360,7 +367,7 @@ def replace_places(
         removed=None if kept is None or not gone.size else kept.rows.take(gone),
         added=added,
         gone=gone,
-        n_subjects_removed=0 if kept is None else kept.count_people(gone),
+        n_subjects_removed=0 if kept is None or stay else kept.count_people(gone),
         n_subjects_added=len(set(named)),
     )
     after, pending = model.change(change), None

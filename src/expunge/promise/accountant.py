@@ -60,8 +60,8 @@ class Fitted(Event):
     n_parameters: int
 
     def __post_init__(self) -> None:
-        """Refuse a model without parameters."""
-        _require_count("n_parameters", self.n_parameters, least=1)
+        """Refuse fewer parameters than none, as models have that answer questions."""
+        _require_count("n_parameters", self.n_parameters, least=0)
 
 
 @final

@@ -134,7 +134,7 @@ class Certificate(Document):
         People removed since the fit; people who came since, or brought more rows, each
         counted once a request.
     n_parameters
-        Length of the released vector.
+        Length of the released vector; 0 if answers to questions are all that leaves.
     row_norm
         Whether the bound on the norm of a row was "declared" with the budget or
         "measured" at the fit.
@@ -174,7 +174,7 @@ class Certificate(Document):
     n_releases: OneOrMore
     n_subjects_removed: Count
     n_subjects_added: Count
-    n_parameters: OneOrMore
+    n_parameters: Count
     noise_grid: Positive | None
     noise_source: Source | None
     row_norm: RowNorm

@@ -48,7 +48,8 @@ from .storage.releases_table import check_content
 PARTS = (PrivateModel, Learned, Balanced, FoldChooser)
 # scikit-learn takes a second to import: only models that have these parts wait for it.
 OTHER_PARTS = (
-    *("linear_model.naive_bayes", "linear_model.moments", "private_model.exact"),
+    *("linear_model.recommenders", "linear_model.naive_bayes", "linear_model.moments"),
+    "private_model.exact",
     *(f"preprocessing.{part}" for part in ("fixed_map", "hashed", "inputs", "mapped")),
     "preprocessing.pairs",
 )
