@@ -23,7 +23,7 @@ LAYERS = {
     "secrets": "private_model",
     "models": "preprocessing audit selection files long linear_model plan adopt tables",
     "record": "ledger registry",
-    "outside": "demo client service cli __main__",
+    "outside": "demo drop client service cli __main__",
 }
 HEIGHT = {part: i for i, part in enumerate(" ".join(LAYERS.values()).split())}
 
@@ -37,6 +37,7 @@ SKLEARN_METHODS = ("fit", "partial_fit", "score", "transform", "fit_transform")
 
 # Parts that the rest does without: whoever is asked for one imports it then.
 APART = (
+    "expunge.drop",
     "expunge.files.onnx",
     "expunge.registry.lake",
     "expunge.service.oidc",

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import aliases, blas_calls, cluster, data, many
+from benchmarks import aliases, blas_calls, cluster, data, drop, many
 from benchmarks.data import DataNotFound, encode_warfarin, find, mnist_3_vs_8, read_idx
 from benchmarks.long_tables import run as long_tables
 from benchmarks.long_tables.data import LongShape, write_table
@@ -417,6 +417,11 @@ def test_long_tables_are_measured(tmp_path: Path) -> None:
     assert all(figure.anchor > 0.0 for figure in figures)
     times = [(figure.request, figure.request_in_memory) for figure in figures]
     assert np.min(times) > 0.0
+
+
+def test_deletion_lists_are_measured(tmp_path: Path) -> None:
+    section = drop.match(tmp_path, drop.Sizes(known=60, listed=20, repeats=1))
+    assert "2 of 20 known" in section.title and len(section.targets) == 2
 
 
 def test_aliases_are_measured(tmp_path: Path) -> None:

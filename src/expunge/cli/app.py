@@ -321,6 +321,17 @@ COMMANDS = {
         "service",
         "Deliver something again, for instance after a receiver was repaired.",
     ),
+    "drop import": (
+        "drop",
+        "Let people be found by the hashed identifiers of California's lists.",
+    ),
+    "drop match": (
+        "drop",
+        "Erase the people on deletion lists as one batch, and write the answers.",
+    ),
+    "drop download": ("drop", "Fetch the next deletion lists from the platform."),
+    "drop upload": ("drop", "Send answers to deletion lists to the platform."),
+    "drop status": ("drop", "Show by when lists must be answered and fetched."),
     "demo": (
         "demo",
         "Forget 150 people on bundled data, check the receipts, and write a report.",
@@ -329,6 +340,7 @@ COMMANDS = {
 GROUPS = {
     "alias": "Manage aliases: other names of people, such as addresses.",
     "clock": "Settle doubts about the machine's clock.",
+    "drop": "Answer California's deletion lists for data brokers (DROP).",
     "lake": "Manage the files that models read their rows from.",
     "token": "Manage the tokens with which others call a service.",
     "webhook": "Manage webhooks: whom a service calls when something happens.",

@@ -25,6 +25,7 @@ from .options import (
     ModelName,
     OthersIds,
     Target,
+    Unchecked,
     WithoutForgotten,
     Yes,
     open_registry,
@@ -190,6 +191,7 @@ class DataOptions:
     ] = False
     without_forgotten: WithoutForgotten = False
     exact: OthersIds = False
+    unchecked: Unchecked = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,6 +388,7 @@ def fit_table(asked: Fit) -> Result:
                 without_forgotten=options.without_forgotten,
                 subject_kind=options.subject_kind or "id",
                 exact=options.exact,
+                unchecked=options.unchecked,
                 columns=_describe_columns(table.schema, options),
             )
         except ForgottenInData as error:
@@ -500,6 +503,7 @@ def fit_files(asked: Fit) -> Result:
                     without_forgotten=options.without_forgotten,
                     subject_kind=options.subject_kind or "id",
                     exact=options.exact,
+                    unchecked=options.unchecked,
                     on_progress=tell,
                 )
         except ForgottenInData as error:

@@ -83,6 +83,14 @@ OthersIds = Annotated[
         "spacing, width or zeros are other people's.",
     ),
 ]
+Unchecked = Annotated[
+    bool,
+    typer.Option(
+        "--unchecked",
+        help="Take bare ids, which cannot be compared with deletion lists (see drop "
+        "import).",
+    ),
+]
 
 
 @dataclass

@@ -16,6 +16,7 @@ from .options import (
     Folder,
     ModelName,
     OthersIds,
+    Unchecked,
     WithoutForgotten,
     Yes,
     open_registry,
@@ -197,6 +198,7 @@ def add(
     *,
     without_forgotten: WithoutForgotten = False,
     exact: OthersIds = False,
+    unchecked: Unchecked = False,
     columns: TableOptions,
     yes: Yes = False,
     registry: Folder = FOLDER,
@@ -220,6 +222,7 @@ def add(
                 sample_weight=table.weight,
                 without_forgotten=without_forgotten,
                 exact=exact,
+                unchecked=unchecked,
             )
         except ForgottenInData as error:
             advice = "fit again with --readmit if they came back; nothing was changed"

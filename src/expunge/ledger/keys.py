@@ -278,10 +278,7 @@ class TagKey(Secret):
     @property
     def id(self) -> str:
         """The name of the key, which reveals nothing of it: 16 hexadecimal digits."""
-        name = blake2b(
-            key=self.secret, digest_size=TAG_ID_BYTES, person=b"expunge key id"
-        )
-        return name.hexdigest()
+        return _name_tag_key(self.secret)
 
 
 def open_tag_key(path: Path, *, create: bool = True) -> TagKey:
@@ -395,6 +392,13 @@ def _cryptography() -> Any:
         serialization=serialization,
         ed25519=ed25519,
     )
+
+
+# One registry has few of them and many tags.
+@lru_cache(maxsize=16)
+def _name_tag_key(secret: bytes) -> str:
+    name = blake2b(key=secret, digest_size=TAG_ID_BYTES, person=b"expunge key id")
+    return name.hexdigest()
 
 
 # One ledger has few keys and many heads.

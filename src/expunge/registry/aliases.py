@@ -45,6 +45,7 @@ from .recovery.losses import ALIASED, UNALIASED
 from .request import find_waiting_tags
 from .storage import people_table, releases_table
 from .storage.engine import chunks, insert_lines
+from .storage.exclusions_table import renew_excluded
 from .storage.keystore import new_key, seal, unseal
 from .storage.tables import aliases as alias_table
 from .storage.tables import overtaken_error
@@ -266,6 +267,7 @@ def add_aliases(
         with context.log.record(note, in_turn=True) as connection:
             write_tag_key_ids(connection, context.paths)  # a killed rotation did not
             used = _find_used_tags(connection, absent)
+            renew_excluded(connection, [one.tags for one in absent])
             for start in range(0, len(absent), STEP):
                 on_progress(len(pairs) + start, 2 * len(pairs))
                 lines = [_make_line(one, used) for one in absent[start : start + STEP]]

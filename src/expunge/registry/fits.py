@@ -23,6 +23,7 @@ from ..ledger.keys import near_tags
 from ..private_model.subjects import is_row_name, list_of_ids, person
 from ..rights.identifiers import ID, normal_form
 from ..rights.standing import KEPT_OUT
+from .comparing import Excluded, read_excluded, require_comparable
 from .context import Context
 from .keys import read_tag_keys
 from .log import SNAPSHOT
@@ -73,18 +74,21 @@ class ForgottenTags(NamedTuple):
     """The tags of all whom no fit may use.
 
     ``near`` are those of the loosest forms of their ids. ``n_unnamed`` requests name
-    nobody.
+    nobody. ``excluded`` are identifiers on lists of others; None if there are none.
     """
 
     tags: set[str]
     near: set[str]
     n_unnamed: int = 0
+    excluded: Excluded | None = None
 
     def find(
         self, owner: str, keys: Sequence[TagKey], *, exact: bool = False
     ) -> str | None:
         """Return "same" or "near" for the id of somebody who left, or None."""
         if not self.tags.isdisjoint(subject_tags(owner, keys)):
+            return "same"
+        if self.excluded is not None and self.excluded.has(owner, keys):
             return "same"
         if exact or is_row_name(owner) or self.near.isdisjoint(near_tags(owner, keys)):
             return None
@@ -123,7 +127,7 @@ def find_forgotten_rows(
     everybody.
     """
     forgotten = read_forgotten(context, rights)
-    if not forgotten.tags and not forgotten.near:
+    if not forgotten.tags and not forgotten.near and forgotten.excluded is None:
         return ForgottenRows([], 0, 0)
     keys = read_tag_keys(context.paths)
     found = {
@@ -164,8 +168,12 @@ def read_forgotten_tags(
     forgotten: set[str] = set()
     near: set[str] = set()
     n_unnamed = 0
+    excluded: Excluded | None = None
+    listed: set[str] = set()
     with context.store.read() as connection:
         restricted = people_table.read_tags_apart(connection)
+        if rights == KEPT_OUT:
+            excluded, listed = read_excluded(connection)
     for _, line in context.log.read():
         for one in line.get("accepted", ()):
             named.setdefault(one["request"], []).append(one)
@@ -189,7 +197,8 @@ def read_forgotten_tags(
             tags.difference_update(line.get("readmitted", ()))
     if "restrict" in rights:
         forgotten |= restricted
-    return ForgottenTags(forgotten - near, forgotten & near, n_unnamed)
+    kept = (forgotten - near) | listed
+    return ForgottenTags(kept, forgotten & near, n_unnamed, excluded)
 
 
 class FitOptions(NamedTuple):
@@ -203,6 +212,7 @@ class FitOptions(NamedTuple):
     subject_kind: str = ID
     exact: bool = False
     columns: str = ""
+    unchecked: bool = False
 
 
 class NewRows(NamedTuple):
@@ -264,6 +274,7 @@ def leave_out_forgotten(
         return X, y, given, LeftOut()
     owners, n_merged = spell_owners(given.subjects, given.subject_kind)
     given = given._replace(subjects=owners)
+    require_comparable(context, owners, unchecked=given.unchecked)
     if not given.without_forgotten:
         require_nobody_returns(context, owners, exact=given.exact)
         return X, y, given, LeftOut(n_merged=n_merged)

@@ -58,6 +58,7 @@ from ..long.source import (
 from ..promise.scope import Scope
 from ..rights.identifiers import ID
 from .changes import write_unreleased
+from .comparing import require_comparable
 from .completion import finish_committed
 from .context import WAIT, Context, RegistryPart
 from .fits import (
@@ -224,6 +225,7 @@ def find_places(
     folder: Path,
     forgotten: ForgottenTags,
     exact: bool,
+    unchecked: bool,
 ) -> tuple[PlacesByPerson, Index, tuple[int, int]]:
     """Return whose rows lie where, but those of people who were forgotten.
 
@@ -242,12 +244,15 @@ def find_places(
         Tags of people who may be in no fit.
     exact
         Whether to look for these very ids alone.
+    unchecked
+        Whether to take ids that cannot be compared with lists of others.
     """
     keys = read_tag_keys(context.paths)
     found = PlacesByPerson(folder, keys)
     back: list[Index] = []
     people: dict[str, str] = {}
     for begin, owners, codes in table.read_owners():
+        require_comparable(context, owners, unchecked=unchecked)
         answers = [forgotten.find(owner, keys, exact=exact) for owner in owners]
         left = np.array([answer is not None for answer in answers])
         tags = [subject_tags(owner, keys[:1])[0] for owner in owners]
@@ -339,7 +344,12 @@ def open_lake(
     # For its owner alone, and with tags that are worth nothing without their key.
     with scratch_folder() as folder:
         people, back, (n_people, n_near) = find_places(
-            context, table, folder=folder, forgotten=forgotten, exact=given.exact
+            context,
+            table,
+            folder=folder,
+            forgotten=forgotten,
+            exact=given.exact,
+            unchecked=given.unchecked,
         )
         if len(back) and not given.without_forgotten:
             raise ForgottenInData(back.tolist(), n_people, n_near=n_near)

@@ -432,6 +432,7 @@ class RegistryModels(RegistryPart):
         subject_kind: str = ID,
         exact: bool = False,
         columns: str = "",
+        unchecked: bool = False,
         on_progress: OnProgress = be_silent,
     ) -> LeftOut:
         """Fit an estimator in the place of a model, whose people are deleted.
@@ -440,7 +441,7 @@ class RegistryModels(RegistryPart):
         applied to the new model.
         """
         choices = search, without_forgotten, on_progress, subject_kind, exact, columns
-        options = FitOptions(subjects, sample_weight, *choices)
+        options = FitOptions(subjects, sample_weight, *choices, unchecked)
         return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=True
         )

@@ -42,6 +42,7 @@ from .context import (
 )
 from .deciding import RegistryRules
 from .deliveries import RegistryDeliveries
+from .exclusions import RegistryExclusions
 from .fits import FitOptions, LeftOut, NewRows
 from .keys import rotate_signing_key, rotate_tag_key
 from .known import RegistryPeople
@@ -121,7 +122,8 @@ class Registry:
 
     Attributes
     ----------
-    requests, people, rules, access, aliases, models, lake, deliveries, keys, ledger
+    requests, people, rules, access, aliases, models, lake, exclusions, deliveries, keys,
+    ledger
         Its parts.
     losses
         What could not come back, if it was just restored.
@@ -136,6 +138,7 @@ class Registry:
         self.people = RegistryPeople(context)
         self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
+        self.exclusions = RegistryExclusions(context)
         self.deliveries = RegistryDeliveries(context)
         self.keys = RegistryKeys(context)
         self.ledger = RegistryLedger(context)
@@ -270,6 +273,7 @@ class Registry:
         subject_kind: str = ID,
         exact: bool = False,
         columns: str = "",
+        unchecked: bool = False,
         on_progress: OnProgress = be_silent,
     ) -> LeftOut:
         """Fit an estimator and store it, with the rows of its people.
@@ -307,11 +311,14 @@ class Registry:
             What the columns of the table are, in words of the caller's: kept with the
             model as long as this fit, see ``models.columns``. It must hold no value
             from the rows, since nobody is forgotten from it.
+        unchecked
+            Whether to fit though people have bare ids, which cannot be compared with
+            the identifiers on deletion lists (``exclusions``).
         on_progress
             Called with how many steps are done, of how many.
         """
         choices = search, without_forgotten, on_progress, subject_kind, exact, columns
-        options = FitOptions(subjects, sample_weight, *choices)
+        options = FitOptions(subjects, sample_weight, *choices, unchecked)
         return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=False
         )
@@ -326,6 +333,7 @@ class Registry:
         sample_weight: ArrayLike | None = None,
         without_forgotten: bool = False,
         exact: bool = False,
+        unchecked: bool = False,
     ) -> LeftOut:
         """Add rows to a model, of new people or of those it has, and release it.
 
@@ -344,13 +352,19 @@ class Registry:
             Weights of the rows; a model fitted with weights needs them here.
         without_forgotten
             Leave out the rows of people who were forgotten, as ``fit`` does.
-        exact
+        exact, unchecked
             As for ``fit``. The kind of the ids is that of the model.
         """
         from .adding import add_rows
 
         options = FitOptions(
-            subjects, sample_weight, None, without_forgotten, be_silent, exact=exact
+            subjects,
+            sample_weight,
+            None,
+            without_forgotten,
+            be_silent,
+            exact=exact,
+            unchecked=unchecked,
         )
         new = NewRows(X, y, sample_weight)
         return add_rows(self._context, name, new=new, options=options)

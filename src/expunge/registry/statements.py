@@ -48,7 +48,8 @@ from .request import (
     write_extension,
     write_new_rows,
 )
-from .storage import ledger_table, people_table, releases_table
+from .storage import exclusions_table, ledger_table, people_table, releases_table
+from .storage.exclusions_table import ExcludedLine
 from .storage.ledger_table import LedgerBatch
 from .storage.tables import tokens, unstated
 
@@ -298,6 +299,14 @@ def delete_token(connection: Connection, said: Mapping[str, str]) -> None:
     connection.execute(delete(tokens).where(tokens.c.id == said["token"]))
 
 
+def _write_excluded(connection: Connection, line: Content) -> None:
+    """Write whom lists of others keep out of fits, and whom no longer."""
+    said = line["excluded"]
+    exclusions_table.delete_excluded(connection, said["lifted"])
+    lines = [ExcludedLine(*one) for one in said["lines"]]
+    exclusions_table.write_excluded(connection, lines)
+
+
 HANDLERS: dict[str, Callable[[Connection, Content], Any]] = {
     "accepted": _insert_missing,
     STATEMENT: _write_missing_statement,
@@ -311,6 +320,7 @@ HANDLERS: dict[str, Callable[[Connection, Content], Any]] = {
     "revoked": lambda connection, line: delete_token(connection, line["revoked"]),
     RULES: lambda connection, line: write_rules(connection, line[RULES]),
     "decided": lambda connection, line: write_decision(connection, line["decided"]),
+    "excluded": _write_excluded,
 }
 """Kinds of lines, and how the store takes in what it lacks of them."""
 

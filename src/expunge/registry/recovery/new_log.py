@@ -37,7 +37,10 @@ from ..request import (
     to_line,
 )
 from ..statements import MADE, accepted_line, apply_line
-from ..storage import ledger_table, people_table, releases_table
+from ..storage import exclusions_table, ledger_table, people_table, releases_table
+from ..storage.engine import chunks
+
+EXCLUDED_AT_ONCE = 10_000  # identifiers in one line of the log
 
 
 def begin_new_log(context: Context) -> int | None:
@@ -107,6 +110,7 @@ def compact_log(context: Context, days: int | None) -> int:
                 )
             lines.append({SNAPSHOT: _summarise(every[: places[-1]])})
             lines += _still_open(every[: places[-1]])
+            lines += _still_excluded(every[: places[-1]])
             lines += every[places[-1] :]
     return before.mark.end - log.path.stat().st_size
 
@@ -149,6 +153,19 @@ def _still_open(dropped: Sequence[Content]) -> Iterator[Content]:
         rows = [one for one in line.get("rows", ()) if one["request"] not in ended]
         if left or rows:
             yield {"accepted": left} | ({"rows": rows} if rows else {})
+
+
+def _still_excluded(dropped: Sequence[Content]) -> Iterator[Content]:
+    """Yield whom lists of others keep out of fits, by these lines."""
+    left: dict[str, list[str]] = {}
+    for said in (line["excluded"] for line in dropped if "excluded" in line):
+        for item in said["lifted"]:
+            left.pop(item, None)
+        left |= {one[0]: one for one in said["lines"]}
+    yield from (
+        {"excluded": {"lines": some, "lifted": []}}
+        for some in chunks([*left.values()], EXCLUDED_AT_ONCE)
+    )
 
 
 def find_unnamed(lines: Iterable[Content], applied: Iterable[str] = ()) -> set[str]:
@@ -310,6 +327,9 @@ def _other_lines(connection: Connection) -> Iterator[Content]:
     if rules is not None:
         yield rules
     yield from read_decision_lines(connection)
+    every = [[*one] for one in exclusions_table.read_all_excluded(connection)]
+    for some in chunks(every, EXCLUDED_AT_ONCE):
+        yield {"excluded": {"lines": some, "lifted": []}}
     for one in read_stage(connection, CANCELLED):
         yield {"cancelled": {"request": one.request}}
     for line in releases_table.read_shipments(connection):

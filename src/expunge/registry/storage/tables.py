@@ -127,6 +127,21 @@ aliases = Table(
     Index(None, "near"),
 )
 
+# Hashed identifiers that lists of others keep out of fits; see ``exclusions_table``.
+excluded = Table(
+    "excluded",
+    schema,
+    Column("item", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("tag", Text, nullable=False),
+    Column("also", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("day", Text, nullable=False),
+    Index(None, "tag"),
+    Index(None, "also"),
+    Index(None, "day"),
+)
+
 # Whom a waiting request is about.
 request_tags = Table(
     "request_tags",
