@@ -23,7 +23,7 @@ LAYERS = {
     "secrets": "private_model",
     "models": "preprocessing audit selection files long linear_model plan adopt tables",
     "record": "ledger registry",
-    "outside": "demo drop client service cli __main__",
+    "outside": "demo drop letters client service cli __main__",
 }
 HEIGHT = {part: i for i, part in enumerate(" ".join(LAYERS.values()).split())}
 
@@ -39,6 +39,7 @@ SKLEARN_METHODS = ("fit", "partial_fit", "score", "transform", "fit_transform")
 APART = (
     "expunge.drop",
     "expunge.files.onnx",
+    "expunge.letters",
     "expunge.registry.lake",
     "expunge.service.oidc",
     "expunge.service.opendsr",

@@ -251,6 +251,7 @@ COMMANDS = {
         "requests",
         "Extend the deadline of a request, once, as its law allows.",
     ),
+    "letter": ("letters", "Write a letter about a request, for a screen and print."),
     "alias import": (
         "aliases",
         "Import aliases of people from a table, all of them or none.",

@@ -144,6 +144,11 @@ class Registry:
         self.ledger = RegistryLedger(context)
 
     @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self._context.paths.folder
+
+    @property
     def lake(self) -> "RegistryLake":
         """The files that models read their rows from."""
         from .lake import RegistryLake

@@ -14,6 +14,7 @@ from ..exceptions import InvalidInput
 
 EARLIEST, LATEST = date(1970, 1, 1), date(9000, 12, 31)
 MONTHS_A_YEAR = 12
+SATURDAY = 5  # of the days of a week, Monday being 0
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # RFC 3339, seconds optional. datetime.fromisoformat takes more, such as any letter in
 # place of T, and what it takes differs between versions of Python.
@@ -123,3 +124,15 @@ def _show(value: object) -> str:
     """Return a value as an error shows it."""
     text = repr(str(value)) if isinstance(value, date) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def add_working_days(day: date, days: int) -> date:
+    """Return the last of so many working days after a day: Monday to Friday.
+
+    Holidays count as working days, so the result may be early, and is never late.
+    """
+    left = days
+    while left:
+        day += timedelta(days=1)
+        left -= day.weekday() < SATURDAY
+    return day

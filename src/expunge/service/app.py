@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..exceptions import InvalidInput
 from ..registry import Registry
-from . import admin, ledger, models, people, requests, signin
+from . import admin, ledger, letters, models, people, requests, signin
 from .auth import Authenticator
 from .intake import Intake
 from .logs import TELEMETRY, HiddenCalls, LogCalls, ShowCalls, configure_logs, log
@@ -145,13 +145,13 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
     app.state.intake = intake
     app.state.readiness = readiness
     app.state.authenticator = Authenticator(registry, settings.rate)
-    for part in (requests, people, models, ledger, admin):
+    for part in (requests, letters, people, models, ledger, admin):
         app.include_router(part.api, prefix=PREFIX)
     if processor is not None:
         routes = opendsr.make_router(intake, processor, policy=settings.policy)
         app.include_router(routes)
     app.include_router(make_metrics_router(metrics.render))
-    for pages in (signin, requests, people, models, ledger, admin):
+    for pages in (signin, requests, letters, people, models, ledger, admin):
         app.include_router(pages.pages)
     if settings.oidc is not None:
         from .oidc import add_provider  # it takes a while to import
