@@ -116,7 +116,9 @@ class TestWords:
             letter(made, "done", kind="recipient", recipient="Mail & Sons")
         )
         assert "Article 19 of the GDPR" in notice and "Mail &amp; Sons" in notice
-        with pytest.raises(ValueError, match="by the receipt these are told: Mail & Sons"):
+        with pytest.raises(
+            ValueError, match="by the receipt these are told: Mail & Sons"
+        ):
             letter(made, "done", kind="recipient", recipient="Somebody")
 
     def test_none_is_written_before_its_time(

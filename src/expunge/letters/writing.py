@@ -42,7 +42,7 @@ class LetterFailed(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class Letterhead:
     """Who writes: name, how to reach them, and where one may complain."""
 
     name: str = ""
@@ -131,13 +131,13 @@ def _locate(error: Exception, kind: str) -> str:
     return f"template {kind}.html.j2"
 
 
-def _read_operator(folder: Path) -> Operator:
+def _read_operator(folder: Path) -> Letterhead:
     path = folder / FOLDER / "operator.json"
     if not path.exists():
-        return Operator()
+        return Letterhead()
     try:
         said = loads(path.read_bytes(), "operator.json")
-        return Operator(**{name: str(value) for name, value in said.items()})
+        return Letterhead(**{name: str(value) for name, value in said.items()})
     except (InvalidInput, TypeError, OSError, json.JSONDecodeError):
         raise LetterFailed(
             f"{path} is not JSON with name, contact and authority alone; correct it"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, select, update
 
-from .engine import chunks, insert_lines
+from .engine import chunks
 from .tables import aliases, excluded
 
 
@@ -47,9 +47,18 @@ _IS_EXCLUDED = excluded.c.tag != ""
 
 def write_excluded(connection: Connection, lines: Sequence[ExcludedLine]) -> None:
     """Write lines, in the place of those of the same numbers."""
-    delete_excluded(connection, [line.item for line in lines])
-    if lines:
-        insert_lines(connection, excluded, lines=lines)
+    if not lines:
+        return
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
+    columns = [column.name for column in excluded.columns]
+    renewed = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    # Past SQLAlchemy, as ``insert_lines``: a list has hundreds of thousands.
+    connection.exec_driver_sql(
+        f"INSERT INTO {excluded.name} ({', '.join(columns)}) "
+        f"VALUES ({', '.join([mark] * len(columns))}) "
+        f"ON CONFLICT (item) DO UPDATE SET {renewed}",
+        [tuple(line) for line in lines],
+    )
 
 
 def delete_excluded(connection: Connection, items: Sequence[str]) -> int:

@@ -139,7 +139,6 @@ excluded = Table(
     Column("day", Text, nullable=False),
     Index(None, "tag"),
     Index(None, "also"),
-    Index(None, "day"),
 )
 
 # Whom a waiting request is about.
