@@ -71,7 +71,7 @@ def match(folder: Path, sizes: Sizes = FULL) -> Section:
     with Registry.create(folder / "registry") as registry:
         import_identifiers(registry, rows)
         asked = listed(hashes, sizes)
-        steps = {
+        steps: dict[str, Callable[[], object]] = {
             f"hashing {sizes.known} once": partial(hash_all, sizes.known),
             f"finding {sizes.listed}": partial(registry.exclusions.find_people, asked),
             f"recording {sizes.listed}": partial(
