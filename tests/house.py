@@ -23,7 +23,7 @@ LAYERS = {
     "secrets": "private_model",
     "models": "preprocessing audit selection files long linear_model plan adopt tables",
     "record": "ledger registry",
-    "outside": "demo drop letters client service cli __main__",
+    "outside": "demo drop letters evidence client service cli __main__",
 }
 HEIGHT = {part: i for i, part in enumerate(" ".join(LAYERS.values()).split())}
 
@@ -38,6 +38,7 @@ SKLEARN_METHODS = ("fit", "partial_fit", "score", "transform", "fit_transform")
 # Parts that the rest does without: whoever is asked for one imports it then.
 APART = (
     "expunge.drop",
+    "expunge.evidence",
     "expunge.files.onnx",
     "expunge.letters",
     "expunge.registry.lake",

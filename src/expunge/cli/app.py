@@ -252,6 +252,10 @@ COMMANDS = {
         "Extend the deadline of a request, once, as its law allows.",
     ),
     "letter": ("letters", "Write a letter about a request, for a screen and print."),
+    "evidence": (
+        "evidence",
+        "Put together what shows an authority how requests were answered.",
+    ),
     "alias import": (
         "aliases",
         "Import aliases of people from a table, all of them or none.",

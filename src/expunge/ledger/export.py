@@ -30,6 +30,7 @@ from .entries import KINDS, AnyEntry, Entry, Head, KeyRotated, payload_of
 from .keys import PublicKey
 from .ledger import KeyHistory, Ledger, check_sequence, unsigned_message
 from .merkle import leaf_hash
+from .packs import check_pack
 from .receipts import Receipt, check_receipt, without_newline
 
 SHARE = 100  # signatures that a thread verifies at a time: 10 ms
@@ -294,10 +295,14 @@ def _compare_keys(ledger: Ledger, listed: KeyHistory) -> str:
     )
 
 
-FileKind: TypeAlias = Literal["receipt", "ledger export", "certificate", "unknown"]
+FileKind: TypeAlias = Literal[
+    "receipt", "ledger export", "certificate", "evidence pack", "unknown"
+]
 AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 
-UNKNOWN_FILE = "it is not a receipt, a ledger export or a certificate"
+UNKNOWN_FILE = (
+    "it is not a receipt, a ledger export, a certificate or a pack of evidence"
+)
 # From here on a verdict lists what is not covered, which is shown separately.
 NOT_COVERED = " It says nothing about "
 
@@ -312,6 +317,8 @@ class FileToCheck:
     @property
     def kind(self) -> FileKind:
         """What the file claims to be."""
+        if self.data.startswith(b"PK"):
+            return "evidence pack"
         for text in (self.data, self.data.partition(b"\n")[0]):
             try:
                 content = loads(text, "File")
@@ -358,7 +365,7 @@ def check_file(
     Parameters
     ----------
     file
-        A receipt, a ledger export or a certificate.
+        A receipt, a ledger export, a certificate or a pack of evidence.
     pem
         Public keys of the ledger; a certificate is not signed and needs none.
     seen
@@ -394,6 +401,10 @@ def check_file(
             f"{file.path} is signed; give the operator's public keys with --key, and "
             "get them from someone other than the person who gave you the file"
         )
+    if kind == "evidence pack":
+        if seen:
+            raise InvalidInput("--seen goes with a receipt or an export; omit it")
+        return CheckResult(kind, check_pack(file.data, pem))
     if kind == "ledger export":
         heads = [head for other in seen for head in _read_heads(other, pem)]
         return CheckResult(kind, check_export(file.data, pem, seen=heads))

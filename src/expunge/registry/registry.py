@@ -25,7 +25,8 @@ from sqlalchemy import delete, false
 from ..disk import try_writing
 from ..display.progress import OnProgress, be_silent
 from ..exceptions import ExpungeError, InvalidInput
-from ..ledger import Entry, Head
+from ..ledger import Entry, Head, sign
+from ..ledger.packs import EvidencePack
 from ..private_model.subjects import people
 from ..rights.identifiers import ID
 from .access import RegistryAccess
@@ -44,7 +45,7 @@ from .deciding import RegistryRules
 from .deliveries import RegistryDeliveries
 from .exclusions import RegistryExclusions
 from .fits import FitOptions, LeftOut, NewRows
-from .keys import rotate_signing_key, rotate_tag_key
+from .keys import find_signing_key, rotate_signing_key, rotate_tag_key
 from .known import RegistryPeople
 from .models import ModelStatus, RegistryModels, fit_model, read_models
 from .opening import (
@@ -554,6 +555,19 @@ class RegistryLedger(RegistryPart):
             if len(page) < ENTRIES:
                 return
             start += ENTRIES
+
+    def find(self, *kinds: type[Entry]) -> list[Entry]:
+        """Return all entries of some kinds, in order."""
+        with self._context.store.read(snapshot=False) as connection:
+            return ledger_table.read_entries_of(connection, kinds)
+
+    def sign_pack(self, pack: EvidencePack) -> EvidencePack:
+        """Sign a list of evidence with the key of its head, the newest one."""
+        with self._context.store.read() as connection:
+            current = ledger_table.read_ledger(connection).keys.current
+            if pack.head.to_json() != ledger_table.read_last_head(connection):
+                raise overtaken_error()
+        return sign(pack, find_signing_key(self._context.paths, current))
 
     def page(self, start: int, most: int) -> list[Entry]:
         """Return at most so many entries, from one on."""

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letters of requests, as files for programs and for people."""
+"""Letters and evidence of requests, as files for programs and for people."""
 
 from dataclasses import replace
+from io import BytesIO
 from typing import Annotated
 
 from fastapi import Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from ..exceptions import UnknownRequest
-from .auth import CanOperate
+from .auth import CanAudit, CanOperate
 from .documents import ID
+from .problems import Refused
 from .routing import describe_file, make_download, page_router, program_router
 
 api, pages = program_router("requests"), page_router()
@@ -62,3 +64,28 @@ async def show_letter(
     await caller.note_look(f"write letter {chosen}", request)
     name = f"letter-{chosen}-{request}.html"
     return make_download(text, name, media_type="text/html; charset=utf-8")
+
+
+@api.get(
+    "/requests/{request}/evidence",
+    response_class=Response,
+    responses=describe_file("A pack of evidence.", "application/zip"),
+)
+@pages.get("/requests/{request}/evidence")
+async def show_evidence(
+    request: ID, *, caller: CanAudit, language: Language = "en"
+) -> Response:
+    """Download what shows an authority how a request was answered."""
+    from ..evidence import pack_evidence
+
+    def pack() -> bytes:
+        shown = caller.intake.show(request, caller.sender)
+        if shown.state != "completed":
+            raise Refused(404, "there is no evidence before the request is answered")
+        packed = BytesIO()
+        pack_evidence(caller.registry, [request], packed, language=language)
+        return packed.getvalue()
+
+    data = await run_in_threadpool(pack)
+    await caller.note("pack evidence", request)
+    return make_download(data, f"evidence-{request}.zip", media_type="application/zip")

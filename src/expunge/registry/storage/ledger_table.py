@@ -5,7 +5,7 @@ The roots of complete subtrees are kept with the entries, about two for each, so
 the next entry and any proof take a few look-ups, however long the ledger is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -214,6 +214,17 @@ def read_entries(connection: Connection, start: int, *, most: int) -> list[Entry
     found = connection.execute(_FROM, {"start": start, "most": most}).all()
     with _report_altered():
         return [read_entry(text) for (text,) in found]
+
+
+def read_entries_of(
+    connection: Connection, kinds: Sequence[type[Entry]]
+) -> list[Entry]:
+    """Return all entries of some kinds, in order."""
+    names = [str(kind.__struct_config__.tag) for kind in kinds]
+    query = select(entries.c.text).where(entries.c.kind.in_(names))
+    rows = connection.scalars(query.order_by(entries.c.sequence))
+    with _report_altered():
+        return [read_entry(text) for text in rows]
 
 
 def export_lines(connection: Connection) -> bytes:

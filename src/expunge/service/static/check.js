@@ -18,19 +18,19 @@ export const NOT_CHECKED = [
   "whether the keys are those of the operator: get them from the operator's site",
 ];
 
-class Refused extends Error {}
+export class Refused extends Error {}
 
-function require(holds, message) {
+export function require(holds, message) {
   if (!holds) throw new Refused(message);
 }
 
 // --- bytes
 
-const toHex = (bytes) => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
-const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-const encode = (text) => new TextEncoder().encode(text);
+export const toHex = (bytes) => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+export const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+export const encode = (text) => new TextEncoder().encode(text);
 
-async function sha256(...parts) {
+export async function sha256(...parts) {
   const whole = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
   let place = 0;
   for (const part of parts) {
@@ -65,7 +65,7 @@ function read(bytes, ignoreBOM) {
   }
 }
 
-function parse(bytes) {
+export function parse(bytes) {
   const [text, found] = read(bytes, true);
   const plain = "it is not in canonical spelling: some byte is not as it was written";
   // A name given twice, a space or another order of names shows here.
@@ -172,7 +172,7 @@ function fits(value, schema, refer) {
   }
 }
 
-function isDay(text) {
+export function isDay(text) {
   const time = Date.parse(`${text}T00:00:00Z`);
   return !Number.isNaN(time) && new Date(time).toISOString().slice(0, 10) === text;
 }
@@ -324,7 +324,7 @@ function requireHistory(keys) {
   require(new Set(keys.map((key) => key.id)).size === keys.length, "a key comes back");
 }
 
-const keyAt = (keys, size) => keys.findLast((key) => key.from <= size);
+export const keyAt = (keys, size) => keys.findLast((key) => key.from <= size);
 
 async function isSigned(document, key) {
   const payload = encode(spell(without(document, "signature")));
@@ -333,7 +333,7 @@ async function isSigned(document, key) {
   return document.key === key.id && crypto.subtle.verify("Ed25519", opened, signature, payload);
 }
 
-async function findBadSignature(receipt, keys) {
+export async function findBadSignature(receipt, keys) {
   if (!keys.some((key) => key.id === receipt.key)) {
     return (
       `it names key ${receipt.key}, which is not in the list of keys; ask the operator for ` +
@@ -356,7 +356,9 @@ async function findBadSignature(receipt, keys) {
 
 // --- the place of the entry in the ledger (RFC 9162, section 2.1.3.2)
 
-async function includes(head, index, leaf, proof) {
+export const hashNode = (left, right) => sha256([1], left, right);
+
+export async function includes(head, index, leaf, proof) {
   if (index >= head.size) return false;
   // Parts of another length would have the hash of other parts.
   if (![head.root, ...proof].every((one) => one.length === 64)) return false;
@@ -366,10 +368,10 @@ async function includes(head, index, leaf, proof) {
   for (const sibling of proof.map(fromHex)) {
     if (last === 0n) return false;
     if (place & 1n || place === last) {
-      root = await sha256([1], sibling, root);
+      root = await hashNode(sibling, root);
       while (place && !(place & 1n)) [place, last] = [place >> 1n, last >> 1n];
     } else {
-      root = await sha256([1], root, sibling);
+      root = await hashNode(root, sibling);
     }
     [place, last] = [place >> 1n, last >> 1n];
   }
