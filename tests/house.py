@@ -23,7 +23,7 @@ LAYERS = {
     "secrets": "private_model",
     "models": "preprocessing audit selection files long linear_model plan adopt tables",
     "record": "ledger registry",
-    "outside": "demo drop letters evidence client service cli __main__",
+    "outside": "demo drop letters evidence reports client service cli __main__",
 }
 HEIGHT = {part: i for i, part in enumerate(" ".join(LAYERS.values()).split())}
 
@@ -42,6 +42,7 @@ APART = (
     "expunge.files.onnx",
     "expunge.letters",
     "expunge.registry.lake",
+    "expunge.reports",
     "expunge.service.oidc",
     "expunge.service.opendsr",
 )

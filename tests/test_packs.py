@@ -152,8 +152,9 @@ def list_tampered(given: Given) -> Iterator[tuple[str, bytes, str, str]]:
         stated = json.dumps(extract | changes).encode()
         return given.signed(parts | {"ledger.json": stated})
 
-    late = json.dumps(extract["entries"][0]).replace("20", "19", 1)
-    moved = [json.loads(late), *extract["entries"][1:]]
+    late = json.loads(extract["entries"][0]) | {"day": "2000-01-01"}
+    spelled = json.dumps(late, sort_keys=True, separators=(",", ":"))
+    moved = [spelled, *extract["entries"][1:]]
     yield (
         "no entry",
         with_extract(entries=[], proofs=[]),

@@ -256,6 +256,14 @@ COMMANDS = {
         "evidence",
         "Put together what shows an authority how requests were answered.",
     ),
+    "report": (
+        "reports",
+        "Count requests by kind, law, outcome and month, and how long answers took.",
+    ),
+    "processing": (
+        "reports",
+        "Write what a record of processing and a privacy notice can say of a model.",
+    ),
     "alias import": (
         "aliases",
         "Import aliases of people from a table, all of them or none.",

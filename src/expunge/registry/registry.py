@@ -44,6 +44,7 @@ from .context import (
 from .deciding import RegistryRules
 from .deliveries import RegistryDeliveries
 from .exclusions import RegistryExclusions
+from .figures import RegistryFigures
 from .fits import FitOptions, LeftOut, NewRows
 from .keys import find_signing_key, rotate_signing_key, rotate_tag_key
 from .known import RegistryPeople
@@ -123,8 +124,8 @@ class Registry:
 
     Attributes
     ----------
-    requests, people, rules, access, aliases, models, lake, exclusions, deliveries, keys,
-    ledger
+    requests, people, rules, access, aliases, models, lake, exclusions, figures,
+    deliveries, keys, ledger
         Its parts.
     losses
         What could not come back, if it was just restored.
@@ -140,9 +141,15 @@ class Registry:
         self.aliases = RegistryAliases(context)
         self.models = RegistryModels(context)
         self.exclusions = RegistryExclusions(context)
+        self.figures = RegistryFigures(context)
         self.deliveries = RegistryDeliveries(context)
         self.keys = RegistryKeys(context)
         self.ledger = RegistryLedger(context)
+
+    @property
+    def settings(self) -> Settings:
+        """What was chosen when it was created."""
+        return self._context.settings
 
     @property
     def folder(self) -> Path:

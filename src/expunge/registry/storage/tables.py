@@ -129,7 +129,7 @@ aliases = Table(
 
 # Hashed identifiers that lists of others keep out of fits; see ``exclusions_table``.
 excluded = Table(
-    "excluded",
+    "exclusions",
     schema,
     Column("item", Text, primary_key=True),
     Column("kind", Text, nullable=False),
