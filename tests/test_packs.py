@@ -9,7 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, FilePayload, Page
+from playwright.sync_api import Request as PageRequest
 
 from expunge.cli.output import DONE, NOT_VALID, WRONG_INPUT
 from expunge.evidence import make_page, pack_evidence, requests_between
@@ -263,17 +264,22 @@ def verify(
     page: Page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on(
-        "request", lambda call: errors.append(call.url) if "http" in call.url else 0
-    )
+
+    def note(call: PageRequest) -> None:
+        if "http" in call.url:
+            errors.append(call.url)
+
+    page.on("request", note)
     page.goto((folder / "verify.html").as_uri())
 
     def check(data: bytes, pem: str, name: str = "evidence.zip") -> str:
         page.locator("[data-verdict]").evaluate("place => place.replaceChildren()")
-        given = {"name": name, "mimeType": "x/x", "buffer": data}
-        page.set_input_files("[name=pack]", files=[given])  # type: ignore[list-item]
-        keys = {"name": "public.pem", "mimeType": "x/x", "buffer": pem.encode()}
-        page.set_input_files("[name=keys]", files=[keys])  # type: ignore[list-item]
+        for field, kept, what in (
+            ("pack", name, data),
+            ("keys", "public.pem", pem.encode()),
+        ):
+            file: FilePayload = {"name": kept, "mimeType": "x/x", "buffer": what}
+            page.set_input_files(f"[name={field}]", files=[file])
         page.click("button")
         page.wait_for_selector("[data-verdict] h2")
         assert errors == []

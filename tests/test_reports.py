@@ -13,7 +13,6 @@ import pytest
 from expunge.cli.output import DONE, WRONG_INPUT
 from expunge.registry import Registry, Request
 from expunge.reports import count_requests_between, report_to_csv, report_to_html
-from expunge.reports.counting import ModelFigures
 from tests.calling import call
 from tests.registries import by_name, data, estimator, set_clock
 
@@ -70,9 +69,7 @@ class TestCounts:
         assert (deletions.received, deletions.complied, deletions.denied) == (4, 2, 2)
         assert deletions.median_days == 50.0
         (model,) = found.models
-        assert isinstance(model, ModelFigures) and model.copies == (
-            "churn.safetensors",
-        )
+        assert model.copies == ("churn.safetensors",)
 
     def test_of_a_period_alone(self, made: Registry) -> None:
         assert count_requests_between(made, "2026-02-01", "2026-03-31").n_requests == 1

@@ -46,5 +46,7 @@ class RegistryFigures(RegistryPart):
 
         with self._context.store.read() as connection:
             rows = connection.execute(select(*_COLUMNS)).all()
-        for *said, deadline, completed in rows:
-            yield RequestFigures(*said, spell(deadline), spell(completed))
+        for row in rows:
+            said = row._mapping
+            days_of = {name: spell(said[name]) for name in ("deadline", "completed")}
+            yield RequestFigures(**{**said, **days_of})

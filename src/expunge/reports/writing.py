@@ -90,9 +90,13 @@ def report_to_csv(report: Report) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["group", "figure", "value"])
-    for row in [("period", "from", report.since), ("period", "until", report.until)]:
-        writer.writerow(row)
-    for row in [*list_figures(report), ("note", "", NOT_FOR)]:
+    rows: list[tuple[str, str, object]] = [
+        ("period", "from", report.since),
+        ("period", "until", report.until),
+        *list_figures(report),
+        ("note", "", NOT_FOR),
+    ]
+    for row in rows:
         writer.writerow([_plain(cell) for cell in row])
     return text.getvalue()
 
