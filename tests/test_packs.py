@@ -54,7 +54,7 @@ class Given:
     @staticmethod
     def packed(registry: Registry, requests: list[str]) -> bytes:
         file = io.BytesIO()
-        pack_evidence(registry, requests, file)
+        pack_evidence(registry, requests, to=file)
         return file.getvalue()
 
     def signed(self, parts: Mapping[str, bytes], **changes: object) -> bytes:
@@ -212,11 +212,11 @@ class TestPython:
         assert n >= 40
 
     def test_of_a_period(self, given: Given) -> None:
-        every = requests_between(given.registry, "2000-01-01", "9000-01-01")
+        every = requests_between(given.registry, "2000-01-01", until="9000-01-01")
         assert len(every) == 4 and {*given.requests} <= {*every}
-        assert requests_between(given.registry, DAY, DAY) == []
+        assert requests_between(given.registry, DAY, until=DAY) == []
         with pytest.raises(ValueError, match="before it begins"):
-            requests_between(given.registry, "2026-02-02", "2026-02-01")
+            requests_between(given.registry, "2026-02-02", until="2026-02-01")
 
 
 class TestCommand:

@@ -53,7 +53,7 @@ class TestCounts:
         self, made: Registry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         set_clock(monkeypatch, FIRST + timedelta(days=50))
-        found = count_requests_between(made, "2026-01-01", "2026-12-31")
+        found = count_requests_between(made, "2026-01-01", until="2026-12-31")
         assert (found.n_requests, found.n_answered, found.n_open) == (8, 5, 2)
         assert (found.n_cancelled, found.n_extended, found.n_overdue) == (1, 1, 0)
         # The restriction was due after 28 days, and California's after 45; what was
@@ -72,16 +72,19 @@ class TestCounts:
         assert model.copies == ("churn.safetensors",)
 
     def test_of_a_period_alone(self, made: Registry) -> None:
-        assert count_requests_between(made, "2026-02-01", "2026-03-31").n_requests == 1
-        nothing = count_requests_between(made, "2025-01-01", "2025-12-31")
+        assert (
+            count_requests_between(made, "2026-02-01", until="2026-03-31").n_requests
+            == 1
+        )
+        nothing = count_requests_between(made, "2025-01-01", until="2025-12-31")
         assert nothing.n_requests == 0 and nothing.median_days is None
         with pytest.raises(ValueError, match="before it begins"):
-            count_requests_between(made, "2026-02-01", "2026-01-31")
+            count_requests_between(made, "2026-02-01", until="2026-01-31")
 
 
 class TestWriting:
     def test_say_to_whom_they_must_not_be_shown(self, made: Registry) -> None:
-        found = count_requests_between(made, "2026-01-01", "2026-12-31")
+        found = count_requests_between(made, "2026-01-01", until="2026-12-31")
         html, table = report_to_html(found), report_to_csv(found)
         for text in (html, table):
             assert "Do not publish it or show it to people who send requests" in text
@@ -93,7 +96,7 @@ class TestWriting:
         assert all(len(row) == 3 for row in rows)
 
     def test_no_cell_is_a_formula(self, made: Registry) -> None:
-        found = count_requests_between(made, "2026-01-01", "2026-12-31")
+        found = count_requests_between(made, "2026-01-01", until="2026-12-31")
         (model,) = found.models
         evil = replace(model, copies=("=cmd|' /C calc'!A0",))
         (row,) = [

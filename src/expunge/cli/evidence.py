@@ -47,14 +47,14 @@ def evidence(
             "of what? give ids of requests, or a period with --from and --until"
         )
     with open_registry(registry) as opened:
-        wanted = requests or requests_between(opened, since, until)
+        wanted = requests or requests_between(opened, since, until=until)
         if not wanted:
             raise InvalidInput(f"no request was answered from {since} to {until}")
         descriptor = open_new(to)
         try:
             with open(descriptor, "wb") as file:
                 pack = pack_evidence(
-                    opened, wanted, file, since=since, until=until, language=language
+                    opened, wanted, to=file, since=since, until=until, language=language
                 )
         except Exception:
             to.unlink(missing_ok=True)

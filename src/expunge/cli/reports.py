@@ -51,7 +51,9 @@ def report(
     from ..reports.writing import NOT_FOR, list_figures
 
     with open_registry(registry) as opened:
-        made = count_requests_between(opened, since, until or date.today().isoformat())
+        made = count_requests_between(
+            opened, since, until=until or date.today().isoformat()
+        )
     chosen = form if to is None else ReportForm(to.suffix.lstrip(".") or "text")
     if chosen is ReportForm.text and to is None:
         rows = [(group, name, str(value)) for group, name, value in list_figures(made)]

@@ -41,7 +41,6 @@ from ..ledger.packs import (
     receipt_path,
 )
 from ..ledger.receipts import rules
-from ..letters import choose_kind, gather_facts, write_letter
 from ..registry import PageWanted, Registry
 from ..registry.now import today
 from ..rights.calendar import parse_day
@@ -53,7 +52,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # of every part: the file tells no time
 KINDS = (RequestExtended, HoldEnded, ReleasesSuperseded, ReleaseWithdrawn)
 
 
-def requests_between(registry: Registry, since: str, until: str) -> list[str]:
+def requests_between(registry: Registry, since: str, *, until: str) -> list[str]:
     """Return the requests that were answered from one day to another, in order."""
     first, last = parse_day(since).isoformat(), parse_day(until).isoformat()
     if first > last:
@@ -76,8 +75,8 @@ def requests_between(registry: Registry, since: str, until: str) -> list[str]:
 def pack_evidence(
     registry: Registry,
     requests: Sequence[str],
-    to: IO[bytes],
     *,
+    to: IO[bytes],
     since: str = "",
     until: str = "",
     language: str = "en",
@@ -97,6 +96,8 @@ def pack_evidence(
     language
         Of the letters.
     """
+    from ..letters import choose_kind, gather_facts, write_letter
+
     head_text = registry.ledger.head()
     if head_text is None or not requests:
         raise InvalidInput("there is no answered request to give evidence of")

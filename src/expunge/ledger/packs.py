@@ -141,7 +141,7 @@ def check_pack(data: bytes, public_pem: str | bytes) -> Verdict:
         return _refuse(tuple(found), tuple(failures))
     found.append(f"its {len(parts)} parts are those that were packed")
     try:
-        found += _check_parts(pack, parts, public_pem)
+        found += _check_parts(pack, parts, public_pem=public_pem)
     except InvalidInput as error:
         return _refuse(tuple(found), (str(error),))
     period = f" from {pack.since} to {pack.until}" if pack.since else ""
@@ -178,7 +178,7 @@ def _find_bad_signature(
 
 
 def _check_parts(
-    pack: EvidencePack, parts: Mapping[str, bytes], public_pem: str | bytes
+    pack: EvidencePack, parts: Mapping[str, bytes], *, public_pem: str | bytes
 ) -> list[str]:
     """Return what holds of the parts, or raise InvalidInput with what does not."""
     stated: dict[str, Any] = loads(parts.get(EXTRACT, b""), EXTRACT)

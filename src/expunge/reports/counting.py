@@ -112,7 +112,7 @@ class Report:
         return plain
 
 
-def count_requests_between(registry: Registry, since: str, until: str) -> Report:
+def count_requests_between(registry: Registry, since: str, *, until: str) -> Report:
     """Return how the requests of a period were answered.
 
     Parameters

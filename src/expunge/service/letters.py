@@ -83,7 +83,7 @@ async def show_evidence(
         if shown.state != "completed":
             raise Refused(404, "there is no evidence before the request is answered")
         packed = BytesIO()
-        pack_evidence(caller.registry, [request], packed, language=language)
+        pack_evidence(caller.registry, [request], to=packed, language=language)
         return packed.getvalue()
 
     data = await run_in_threadpool(pack)
