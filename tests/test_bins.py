@@ -104,6 +104,30 @@ def test_a_guessed_quantum_is_a_round_number(values: Any, n_bins: int) -> None:
     assert quantum > 0.0 and first[0] in "125" and first[1:7] == ".00000"
 
 
+COLUMNS: dict[str, Any] = {
+    "normal": lambda rng: rng.normal(size=300),
+    "skewed": lambda rng: rng.lognormal(0.0, 2.0, 300),
+    "mostly zero": lambda rng: rng.exponential(size=300) * (rng.random(300) < 0.4),
+    "ages": lambda rng: rng.integers(18, 90, 300).astype(float),
+    "few": lambda rng: rng.choice([0.1, 0.2, 0.4, 0.7, 0.9], 20),
+    "three": lambda rng: np.array([0.0, 0.5, 1.0]),
+}
+
+
+@pytest.mark.parametrize("n_bins", [2, 4, 8, 32])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_one_odd_value_costs_few_bins(kind: str, n_bins: int) -> None:
+    """Nor do units and where zero is: what is guessed follows the column."""
+    x = COLUMNS[kind](np.random.default_rng(0))
+    for odd in ([], [1e9], [-1e9], [1e300], [x.max() * 1e3 + 1.0]):
+        for factor, shift in ((1.0, 0.0), (1e-7, 0.0), (1e7, 0.0), (1.0, 1e4)):
+            values = np.sort(np.append(factor * x + shift, odd))
+            quantum = guess_quantum(values, n_bins)
+            edges = find_edges(values, n_bins, quantum=quantum)
+            finest = find_edges(values, n_bins, quantum=1e-300)
+            assert len(edges) >= 0.6 * len(finest)
+
+
 def test_a_common_value_has_a_range_of_its_own() -> None:
     values = np.sort(np.r_[np.zeros(70), np.arange(1, 31)])
     edges = find_edges(values, 4, quantum=1.0)

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from ..core.arrays import Index, Vector
 
-# A guessed quantum is at most this share of how far edges typically are apart.
-QUANTA = 10
+# A guessed quantum is at most this share of how far edges typically are apart, those of
+# so many parts at least.
+QUANTA, PARTS = 10, 8
 MANY = 1000
 MOST_BINS = 10_000  # more take memory, and no column has as many that help
 
@@ -88,10 +89,14 @@ def guess_quantum(values: Vector, n_bins: int) -> float:
     """
     distinct = np.unique(values)
     sizes = np.ones(len(distinct), dtype=np.int64)
-    edges = np.unique(distinct[_quantiles(sizes, n_bins)])
+    # Of two bins there is one edge, and no gap to go by.
+    edges = np.unique(distinct[_quantiles(sizes, max(n_bins, PARTS))])
+    edges = edges if len(edges) > 1 else distinct
     if len(edges) < 2:
         return 1.0
-    step = float(np.median(np.diff(edges / QUANTA)))
+    gaps = np.sort(np.diff(edges / QUANTA))
+    # The lower of two in the middle: of two gaps one may lead to a single odd value.
+    step = float(gaps[(len(gaps) - 1) // 2])
     if step < 1.0 and (distinct == np.rint(distinct)).all():
         return 1.0
     power = 10.0 ** floor(log10(step))
