@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from expunge.ledger import check_receipt
@@ -279,6 +281,59 @@ def test_a_rectification_brings_rows(service: InProcess, clock: Clock) -> None:
     assert answer.status_code == 201, answer.text
     clock.pass_window(service)
     assert service.call("GET", ONE, "request").json()["outcome"] == "done"
+
+
+BESIDE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "exposure": (("--loss", "poisson", "--exposure", "years"), {"exposure": [50.0]}),
+    "offset": (("--loss", "poisson", "--offset", "years"), {"offset": [4.0]}),
+    "time": (
+        ("--loss", "survival", "--time", "years", "--breaks", "0.5,1"),
+        {"time": [50.0]},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_rows_come_with_what_stands_beside_them(
+    kind: str, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng, (options, beside), n = np.random.default_rng(0), BESIDE[kind], 80
+    table = pd.DataFrame({"who": [f"person {i}" for i in range(n)]})
+    table["size"], table["plan"] = rng.normal(size=n).round(3), ["a", "b"] * (n // 2)
+    table["years"] = rng.uniform(0.1, 2.0, n)
+    table["hits"] = rng.integers(0, 2, n)
+    table.to_csv("rows.csv", index=False)
+    about = ("--target", "hits", "--subject", "who", "-r", "registry", *options)
+    assert call("init", "-r", "registry").code == 0
+    declared = ("--no-trial", "--sigma", "0.0001")
+    done = call("fit", "claims", "rows.csv", *about, *declared)
+    assert done.code == 0, done.err
+    new = {"X": [[0.5, "b"]], "y": [1]} | beside
+    schema = ("--schema", "rows.schema.json")
+    with (
+        Registry.open("registry") as registry,
+        serve_in_process(registry) as service,
+    ):
+        for wrong in (
+            {"X": [[0.5, "b"]], "y": [1]},
+            {**new, kind: [1.0, 2.0]},
+            {**new, kind: [-1.0 if kind != "offset" else 1e9]},
+        ):
+            answer = send(service, right="rectify", rows={"claims": wrong})
+            assert answer.status_code == 422, answer.text
+        asked = {"columns": ["plan", "size"], **new, "X": [["b", 0.5]]}
+        answer = send(service, id=ID, right="rectify", rows={"claims": asked})
+        assert answer.status_code == 201, answer.text
+        clock.pass_window(service)
+        assert service.call("GET", ONE, "request").json()["outcome"] == "done"
+        found = registry.model("claims").coef_
+    place = table["who"] == "person 3"
+    table.loc[place, ["size", "plan", "hits", "years"]] = [0.5, "b", 1, *beside[kind]]
+    table.to_csv("right.csv", index=False)
+    assert call("fit", "again", "right.csv", *about, *schema, *declared).code == 0
+    with Registry.open("registry") as registry:
+        assert np.abs(registry.model("again").coef_ - found).max() < 2e-3
 
 
 class TestTables:

@@ -9,7 +9,7 @@ defaults, because the one that matters (C = 1/(alpha W)) would tell how much wei
 left.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -125,14 +125,25 @@ def read_rows(
     *,
     sample_weight: ArrayLike | None = None,
     subjects: Iterable[object] | None = None,
+    beside: Mapping[str, Any] | None = None,
 ) -> Rows:
     """Return rows to add as the private model of a snapshot keeps them.
 
     Labels and features are coded as those of its own rows. Raises InvalidInput, as
     ``add`` of an estimator does, for what a model like this cannot take in. An array
-    has the columns of the fit, in their order.
+    has the columns of the fit, in their order. ``beside`` are exposures, offsets or
+    times that labels and weights do not hold yet.
     """
     estimator = estimator_of(snapshot)
+    if beside:
+        if not hasattr(estimator, "read_beside"):
+            raise InvalidInput(
+                f"{', '.join(beside)} beside the rows, and this model has none; leave "
+                "them out"
+            )
+        X, y, subjects, sample_weight = estimator.read_beside(
+            X, y, subjects, sample_weight, **beside
+        )
     if snapshot.public.feature_names is not None and as_frame(X) is None:
         del estimator.feature_names_in_  # scikit-learn would warn of missing names
     rows: Rows = estimator._read_added(snapshot, X, y, sample_weight=sample_weight)

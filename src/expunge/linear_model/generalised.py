@@ -479,6 +479,28 @@ class GeneralisedRegression(Regression):
         low += float(np.log(1e-9 + weight[y > 0.0].min() / weight.sum())) - 1.0
         return float(np.exp(brentq(pull, low - 1.0, high + 1.0, xtol=1e-13)))
 
+    def read_beside(
+        self,
+        X: Any,
+        y: Any,
+        subjects: Any,
+        sample_weight: ArrayLike | None,
+        *,
+        exposure: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return rows like those of the fit as a registry takes them.
+
+        Features, labels, whose rows they are, and weights.
+        """
+        if time is not None:
+            raise InvalidInput("time=...; this model has none: leave it out")
+        labels, weight = self._read_more(
+            y, sample_weight=sample_weight, exposure=exposure, offset=offset
+        )
+        return X, labels, subjects, weight
+
     def _read_more(
         self,
         y: Any,

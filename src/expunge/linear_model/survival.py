@@ -199,6 +199,26 @@ class PiecewiseExponential(PoissonRegressor):
             offset=np.log(spent),
         )
 
+    def read_beside(
+        self,
+        X: Any,
+        y: Any,
+        subjects: Any,
+        sample_weight: ArrayLike | None,
+        *,
+        exposure: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return rows like those of the fit as a registry takes them.
+
+        Features, labels, whose rows they are, and weights.
+        """
+        _refuse_exposure(exposure, offset)
+        if time is None or np.shape(time) != np.shape(y):
+            raise InvalidInput("give a time for each event: time=[...]")
+        return self.spread(X, np.column_stack([time, y]), subjects, sample_weight)
+
     def predict_hazard(self, X: Any) -> Matrix:
         """Return the hazard of each row in each interval, (n, intervals).
 
@@ -366,9 +386,11 @@ class PiecewiseExponential(PoissonRegressor):
                     f"{self.n_features_in_ - n_levels}; give the same ones"
                 )
         if frame is None:
-            # Gaps are filled, or refused, where rows are read.
-            numbers = check_array(X, dtype=np.float64, ensure_all_finite=False)
-            return np.hstack([numbers[places], levels])
+            # Gaps are filled, or refused, where rows are read; so are words.
+            words = np.asarray(X).dtype == object
+            kind = object if words else np.float64
+            cells = check_array(X, dtype=kind, ensure_all_finite=False)
+            return np.hstack([cells[places], levels])
         import narwhals as nw
 
         names = [f"from {low:g} to {high:g}" for low, high in pairwise(edges)]

@@ -60,6 +60,8 @@ def code_rows(
     X, names = new.X, snapshot.public.feature_names
     if new.columns:
         known = [] if names is None else names.tolist()
+        if "time" in new.beside:  # columns of intervals come after its own
+            known = known[: X.shape[1]]
         if sorted(new.columns) != sorted(known):
             raise InvalidInput(
                 f"columns={list(new.columns)}, which are not those of model {name!r}; "
@@ -67,7 +69,12 @@ def code_rows(
             )
         X = X[:, [new.columns.index(one) for one in known]]
     return read_rows(
-        snapshot, X, new.y, sample_weight=new.sample_weight, subjects=subjects
+        snapshot,
+        X,
+        new.y,
+        sample_weight=new.sample_weight,
+        subjects=subjects,
+        beside=new.beside,
     )
 
 

@@ -9,7 +9,8 @@ too, unless the operator states that they are other people's.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,13 +220,16 @@ class NewRows(NamedTuple):
     """Rows of a person as they should be: features, targets and weights.
 
     If X is an array its columns are those of the fit, in their order, or ``columns``
-    names them.
+    names them. ``beside`` are exposures or offsets of counts, amounts and quantiles; or
+    the ``time`` until which somebody was seen, with events as targets. Targets that a
+    model's ``label`` or ``spread`` returned have these in them already.
     """
 
     X: Any
     y: Any
     sample_weight: Any = None
     columns: tuple[str, ...] = ()
+    beside: Mapping[str, Any] = MappingProxyType({})
 
 
 class LeftOut(NamedTuple):

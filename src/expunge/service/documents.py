@@ -64,12 +64,17 @@ class RowsIn(Strict):
     """All rows that a person should have in a model, in the columns of its fit.
 
     Without `columns` they are in the order of the fit. A missing value is null, and a
-    date is the number of days since 1970.
+    date is the number of days since 1970. `exposure` or `offset` are given where the
+    model was fitted with such, and for survival the `time` until which somebody was
+    seen, beside 1 in `y` if the event happened then.
     """
 
     X: list[list[Cell]] = Field(max_length=10_000, examples=[[[0.2, 1.5, -0.3]]])
     y: list[Cell] = Field(max_length=10_000, examples=[[1]])
     sample_weight: list[float] | None = None
+    exposure: list[float] | None = Field(None, max_length=10_000, examples=[[0.5]])
+    offset: list[float] | None = Field(None, max_length=10_000, examples=[[0.0]])
+    time: list[float] | None = Field(None, max_length=10_000, examples=[[7.5]])
     columns: list[str] | None = Field(
         None, min_length=1, max_length=10_000, examples=[["age", "town", "joined"]]
     )
@@ -97,7 +102,13 @@ class RowsIn(Strict):
         for place, row in enumerate(self.X):
             X[place] = row
         columns = tuple(self.columns or ())
-        return NewRows(X, np.array(self.y), self.sample_weight, columns)
+        every = {name: getattr(self, name) for name in ("exposure", "offset", "time")}
+        beside = {name: one for name, one in every.items() if one is not None}
+        if any(len(one) != len(self.y) for one in beside.values()):
+            raise InvalidInput(
+                f"not as many of {' and '.join(beside)} as rows; give one for each row"
+            )
+        return NewRows(X, np.array(self.y), self.sample_weight, columns, beside)
 
 
 class RequestIn(Strict):

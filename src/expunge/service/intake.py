@@ -379,7 +379,8 @@ class Intake:
         except (ValueError, TypeError):
             raise InvalidInput(
                 "the new rows do not fit; give a model that exists, a value for each "
-                "of its columns in order, and targets of a kind that it knows"
+                "of its columns in order, targets of a kind that it knows, and "
+                "exposure, offset or time where it was fitted with them"
             ) from None
         return shown
 
