@@ -256,6 +256,14 @@ COMMANDS = {
         "evidence",
         "Put together what shows an authority how requests were answered.",
     ),
+    "exclusions": (
+        "exclusions",
+        "Write the tags that every later fit is checked against to a file.",
+    ),
+    "check": (
+        "exclusions",
+        "Check whether a table holds people who may be in no fit.",
+    ),
     "report": (
         "reports",
         "Count requests by kind, law, outcome and month, and how long answers took.",

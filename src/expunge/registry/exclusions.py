@@ -8,17 +8,21 @@ identifier, or whose aliases have such a tag. What a list asked for is a line of
 before anything is done about it.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Connection
 
+from ..exceptions import InvalidInput
 from ..ledger.keys import TagKey, alias_seal_key, alias_tags, main_tags
-from ..rights.drop import EMAIL, kind_of, second_kind
+from ..rights.drop import EMAIL, kind_of, list_forms, second_kind
 from ..rights.identifiers import Identifier
 from .aliases import find_aliases
+from .comparing import Excluded
 from .context import RegistryPart
-from .fits import read_forgotten_tags
+from .fits import ForgottenTags, read_forgotten_tags
 from .keys import read_tag_keys
 from .storage import exclusions_table
 from .storage.engine import chunks
@@ -26,6 +30,7 @@ from .storage.exclusions_table import SEVERAL, ExcludedLine
 from .storage.keystore import unseal
 
 PLAIN = "email"  # the kind of an address that others import
+KIND = "exclusions"
 AT_ONCE = 10_000  # lines of a list in one line of the log
 
 
@@ -45,6 +50,71 @@ class FoundPeople(NamedTuple):
 
     ids: tuple[str, ...]
     is_shared: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Exclusions:
+    """Who may be in no fit, as a file carries it to where there is no registry.
+
+    Parameters
+    ----------
+    keys
+        Under which people become tags: whoever has them can test a guess, so the file
+        is as secret as the registry's folder of keys.
+    forgotten
+        The tags.
+    """
+
+    keys: tuple[TagKey, ...]
+    forgotten: ForgottenTags
+
+    def find(self, subjects: Iterable[str], *, exact: bool = False) -> dict[str, str]:
+        """Return who may be in no fit: "same", or "near" by another spelling."""
+        answers = (
+            (one, self.forgotten.find(one, self.keys, exact=exact))
+            for one in dict.fromkeys(subjects)
+        )
+        return {one: answer for one, answer in answers if answer}
+
+    def count_bare(self, subjects: Iterable[str]) -> int:
+        """Return how many ids cannot be compared with lists of others."""
+        if self.forgotten.excluded is None:
+            return 0
+        return sum(next(list_forms(one), None) is None for one in {*subjects})
+
+    def to_json(self) -> str:
+        """Return it as the text of a file."""
+        listed = self.forgotten.excluded
+        said = {
+            "kind": KIND,
+            "version": 1,
+            "keys": [key.secret.hex() for key in self.keys],
+            "tags": sorted(self.forgotten.tags),
+            "near": sorted(self.forgotten.near),
+            "listed": None if listed is None else sorted(listed.tags),
+        }
+        return json.dumps(said) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return what a file holds; refuse another one."""
+        try:
+            said: dict[str, Any] = json.loads(text)
+            if (said["kind"], said["version"]) != (KIND, 1):
+                raise ValueError
+            listed = said["listed"]
+            return cls(
+                tuple(TagKey(bytes.fromhex(one)) for one in said["keys"]),
+                ForgottenTags(
+                    {*said["tags"]},
+                    {*said["near"]},
+                    excluded=None if listed is None else Excluded({*listed}),
+                ),
+            )
+        except (LookupError, ValueError, TypeError):
+            raise InvalidInput(
+                "this is no file of exclusions; write one with expunge exclusions"
+            ) from None
 
 
 class RegistryExclusions(RegistryPart):
@@ -110,10 +180,12 @@ class RegistryExclusions(RegistryPart):
 
         This is for the operator alone.
         """
-        forgotten = read_forgotten_tags(self._context)
+        return self.collect().find(subjects)
+
+    def collect(self) -> Exclusions:
+        """Return who may be in no fit now, for a check elsewhere."""
         keys = read_tag_keys(self._context.paths)
-        answers = ((one, forgotten.find(one, keys)) for one in dict.fromkeys(subjects))
-        return {one: answer for one, answer in answers if answer}
+        return Exclusions(keys, read_forgotten_tags(self._context))
 
 
 def _make_tags(one: Listed, keys: Sequence[TagKey]) -> tuple[str, str]:
