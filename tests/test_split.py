@@ -19,7 +19,7 @@ from expunge.core import split as module
 from expunge.core.arrays import row_norms, slice_rows, transpose
 from expunge.core.losses import Multinomial
 from expunge.core.penalties import L2, NuclearNorm
-from expunge.core.rows import SPLIT_ROWS, Rows
+from expunge.core.rows import Rows, most_rows
 from expunge.core.split import SplitMatrix
 from expunge.core.sums import entries_term
 from expunge.linear_model import (
@@ -104,7 +104,7 @@ def test_sums_are_those_of_dense_rows(loss: Any, kernel: str) -> None:
     """Blocks included: rows of which two fill a block, and some are left over."""
     rng = np.random.default_rng(3)
     X, D, _ = draw_rows(Drawn(7, 600, scaled="flags"))
-    copies = 2 * SPLIT_ROWS // 600 + 2
+    copies = 2 * most_rows(D.shape[1], split=True) // 600 + 2
     index = np.tile(np.arange(600), copies)
     y: Array = rng.integers(0, 3, len(index)).astype(np.float64)
     if loss.outputs == 1:

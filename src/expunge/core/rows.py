@@ -58,7 +58,10 @@ from .values import NOT_STORED, stored
 # 2048 rows of a thousand float64 features are 16 MiB: near the cache, and large
 # enough for BLAS to run at full speed. The least rows of a block, a power of two.
 BLOCK_ROWS = 2048
-SPLIT_ROWS = 2**16
+# Split rows take a hundred times less work, so that the cost of a block would show:
+# a Hessian, and calls. For narrow ones that is little, and the fewer rows are added up
+# in a block, the smaller the radii.
+SPLIT_ROWS, SPLIT_ROWS_PER_COLUMN = 2**16, 64
 # Columns up to which two threads of BLAS gain nothing on a block, and lose much where
 # one of them waits for a processor.
 NARROW = 128
@@ -214,9 +217,7 @@ class Rows(RowSource):
     @property
     def block_rows(self) -> int:
         """How many rows a block has."""
-        if isinstance(self.X, SplitMatrix):
-            return SPLIT_ROWS
-        return most_rows(self.n_columns)
+        return most_rows(self.n_columns, split=isinstance(self.X, SplitMatrix))
 
     def map_blocks(self, term: Callable[["Rows"], Value]) -> Iterator[Value]:
         """Yield what a term makes of each block, in order."""
@@ -296,9 +297,12 @@ class Rows(RowSource):
         return row_norms(self.X)
 
 
-def most_rows(n_columns: int) -> int:
+def most_rows(n_columns: int, *, split: bool = False) -> int:
     """Return how many rows a block of so many columns has."""
-    return max(BLOCK_ROWS, 1 << (n_columns - 1).bit_length())
+    columns = 1 << (n_columns - 1).bit_length()
+    if split:
+        return min(SPLIT_ROWS, max(4 * BLOCK_ROWS, SPLIT_ROWS_PER_COLUMN * columns))
+    return max(BLOCK_ROWS, columns)
 
 
 def most_additions(n_rows: int, block: int) -> int:

@@ -24,7 +24,6 @@ from ..core.arrays import Index, Vector
 from ..core.losses import Loss
 from ..core.rows import (
     BLOCK_ROWS,
-    SPLIT_ROWS,
     Rows,
     RowSource,
     Terms,
@@ -99,7 +98,7 @@ class StoredRows(RowSource):
     @property
     def block_rows(self) -> int:
         """How many rows a block has."""
-        return SPLIT_ROWS if self.split else most_rows(self.n_columns)
+        return most_rows(self.n_columns, split=self.split)
 
     @property
     def total_weight(self) -> float:
