@@ -244,6 +244,69 @@ class TestLocalBends:
         size = float(np.linalg.norm(measured))
         assert size / least <= radii.apart() <= 1.1 * size / least
 
+    def test_rows_that_crossed_a_kink_count_from_any_anchor(self) -> None:
+        """What the Hessian at the anchor has of them, the rows no longer have."""
+        rng = np.random.default_rng(1)
+        objective = Objective(SquaredHinge(), L2(), 1e-3, intercept=True)
+        X = rng.normal(size=(60, 3))
+        rows = objective.rows(X, np.sign(X @ np.ones(3) + rng.normal(size=60)))
+        theta = minimise(objective, rows).theta
+        far = theta + 0.3 * rng.normal(size=4)
+        state = summarise(objective, rows, theta=far)
+        seen = Draft(theta, np.zeros(4), 5e-7 * np.ones(4))  # as if that were left
+        left = 1e-6
+        distance = objective.loss.kink_distance(rows.y, rows.dense() @ theta)
+        assert np.min(distance / rows.norms()) > 1e-6  # no other row counts
+        own = Radii(summarise(objective, rows, theta=theta), seen, remaining=rows)
+        before = predict(objective.loss, rows, theta=far)
+        both = (rows.y * before < 1.0) & (rows.y * (rows.dense() @ theta) < 1.0)
+        kept = 2.0 * rows.dense()[both].T @ rows.dense()[both]
+        kept += 60.0 * 1e-3 * np.diag([1.0, 1.0, 1.0, 0.0])
+        least = float(np.linalg.eigvalsh(kept)[0])
+        crossed = Radii(state, seen, remaining=rows)
+        assert left / least <= crossed.apart() <= 1.1 * left / least
+        assert own.apart() < left / least
+
+    def test_a_row_right_at_a_kink_is_no_reason_to_refuse(self) -> None:
+        objective = Objective(Huber(1.0), L2(), 1e-3, intercept=True)
+        rng = np.random.default_rng(2)
+        X, theta = rng.normal(size=(50, 2)), np.zeros(3)
+        X[-1], y = 30.0, np.append(0.5 * rng.normal(size=49), 1.0)
+        rows = objective.rows(X, y)
+        state = summarise(objective, rows, theta=theta)
+        assert state.sums.kinks is not None and state.sums.kinks[0] > 0.0
+        draft = Draft(theta, np.zeros(3), 1e-9 * np.ones(3))  # as if solved
+        radii = Radii(state, draft, remaining=rows)
+        assert radii.floor.smallest == 0.0
+        assert radii.apart() < 1e-8
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_a_look_says_that_a_fit_certifies_itself(self, seed: int) -> None:
+        """Also where its table of masses would not tell."""
+        rng = np.random.default_rng(seed)
+        hinge = seed % 2
+        loss: Any = SquaredHinge() if hinge else Huber(1.0)
+        objective = Objective(loss, L2(), 1e-5, intercept=True)
+        X = rng.normal(size=(300, 3))
+        y = X @ rng.normal(size=3) + rng.normal(size=300)
+        rows = objective.rows(X, np.sign(y) if hinge else y)
+        state = Newton().init(learn(objective, rows))
+        rest = rows.without(np.arange(9))
+        state = Newton().update(state, rows.take(np.arange(9)))
+        fit = minimise(objective, rest)
+        near = fit.theta + 1e-7 * rng.normal(size=4)
+        draft = measure_gradient(state, Draft(near, np.zeros(4)), remaining=rest)
+        looked = Radii(state, draft, remaining=rest)
+        radius = looked.apart(enough=1e-4)
+        assert float(np.linalg.norm(near - fit.theta)) <= radius < 1e-4
+        said = looked._apart_from_a_fit(
+            looked.rounding.gradient_nearby(draft, step=looked.length, within=1e-4),
+            1e-4,
+        )
+        fitted = summarise(objective, rest, theta=fit.theta)
+        own = Radii(fitted, draft_of(fit, rest), remaining=rest).apart()
+        assert own <= said < 1e-9
+
     def test_beyond_all_kinks_nothing_is_known(self) -> None:
         objective = Objective(Huber(1.0), L2(), 1.0, intercept=True)
         rows = objective.rows(np.zeros((4, 1)), [-9.0, -9.0, 9.0, 9.0])

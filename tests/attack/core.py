@@ -169,4 +169,5 @@ def radii(state: State, draft: Draft, left: Rows) -> Iterator[tuple[str, float]]
         after = state.objective.after(left.total_weight / state.anchor_weight)
         fitted = summarise(after, left, theta=draft.theta)
         yield "apart", Radii(fitted, seen, remaining=left).apart()
+        yield "apart from the anchor", on_rows.apart()
         yield "by moves", on_rows.residual_local(by_move=True)

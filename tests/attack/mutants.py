@@ -195,13 +195,23 @@ def bend_from_the_anchor() -> None:
 
 def cross_kinks_unseen() -> None:
     """Take what rows near a kink have of the curvature for granted."""
-    real = import_module("expunge.promise.radius").hessian_at_kinks
+    real = import_module("expunge.promise.radius").hessian_lost
 
     def unseen(*given: Any, **more: Any) -> Any:
         lost, n_lost = real(*given, **more)
         return lost / np.inf, n_lost
 
-    put("promise.radius", "hessian_at_kinks", unseen)
+    put("promise.radius", "hessian_lost", unseen)
+
+
+def forget_who_crossed() -> None:
+    """Overlook the rows that the step from the anchor took across a kink."""
+    real = import_module("expunge.promise.radius").hessian_lost
+
+    def near(*given: Any, anchor: Any, theta: Any, **more: Any) -> Any:
+        return real(*given, anchor=theta, theta=theta, **more)
+
+    put("promise.radius", "hessian_lost", near)
 
 
 def understate_the_growth() -> None:
@@ -683,6 +693,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "bend-nowhere": Mutant(bend_nowhere, CORE),
     "bend-from-the-anchor": Mutant(bend_from_the_anchor, CORE),
     "cross-kinks-unseen": Mutant(cross_kinks_unseen, CORE),
+    "forget-who-crossed": Mutant(forget_who_crossed, CORE),
     "understate-the-growth": Mutant(understate_the_growth, CORE),
     "understate-amounts": Mutant(understate_amounts, CORE),
     "forget-the-largest-count": Mutant(forget_the_largest_count, CORE),

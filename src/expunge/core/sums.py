@@ -294,31 +294,65 @@ def join_hessian(loss: Loss, sums: Sequence[Matrix]) -> Symmetric:
     return Symmetric.from_dense(blocks, loss.outputs)
 
 
-def hessian_at_kinks(
-    loss: Loss, rows: RowSource, *, theta: Vector, way: float, doubt: float
+def hessian_lost(
+    loss: Loss,
+    rows: RowSource,
+    *,
+    anchor: Vector,
+    theta: Vector,
+    way: float,
+    doubts: tuple[float, float, float],
 ) -> tuple[Symmetric, int]:
-    """Return the Hessian of the rows that a way may take across a kink, and how many.
+    """Return what rows had of a Hessian, summed at an anchor, that others may lack.
 
-    Of sum w loss. ``doubt`` times its norm is by how much rounding may have moved a
-    row's predictor.
+    Those of all points no farther from theta than a way: of the rows whose curvature is
+    less at theta, or that a step of that length may take across a kink; and how many.
+    Of a loss whose outputs do not interact. By the first two ``doubts`` times |x|,
+    rounding may have moved a predictor at theta, and at the anchor; there by the last
+    besides, whatever |x| is. Where that leaves a side of a kink open, a row counts with
+    all that it may have had.
     """
+    moved, moved_before, shifted = doubts
+    at_anchor = np.array_equal(anchor, theta)
 
-    def crossing(block: Rows) -> Rows:
-        norms, eta = block.norms(), predict(loss, block, theta=theta)
-        distance = loss.kink_distance(block.y, eta) * (1.0 - 1e-12) - doubt * norms
-        return block.take((block.weight > 0.0) & (distance <= way * norms))
+    def lost(block: Rows) -> tuple[Rows, Matrix]:
+        norms, xp = block.norms(), namespace(block.weight)
 
-    def with_count(term: Term) -> Term:
-        def counted(block: Rows) -> tuple[Any, ...]:
-            some = crossing(block)
-            return (*term(some), len(some))
+        def distance(eta: Vector, doubt: Vector) -> Vector:
+            slope = loss.slope(block.y, eta)
+            steep = abs(slope) if slope.ndim == 1 else row_norms(slope)
+            unsure = doubt + 8.0 * UNIT_ROUNDOFF * steep
+            return loss.kink_distance(block.y, eta) * (1.0 - 1e-12) - unsure
 
-        return counted
+        there = predict(loss, block, theta=theta)
+        before = there if at_anchor else predict(loss, block, theta=anchor)
+        had = curvature_columns(loss, block.y, before)
+        near = distance(there, moved * norms) <= way * norms
+        unknown = distance(before, moved_before * norms + shifted) <= 0.0
+        less = near | unknown
+        if not at_anchor:
+            fallen = curvature_columns(loss, block.y, there) < had
+            less = less | xp.any(fallen, axis=1)
+        less = less & (block.weight > 0.0)
+        most = xp.full_like(had, loss.curvature_bound)
+        had = xp.where(unknown[:, None], most, had)
+        return block.take(less), had[less]
 
-    terms = hessian_terms(loss, rows.n_columns, theta=theta)
-    sums = [block_sum(with_count(term), rows) for term in terms]
-    hessian = join_hessian(loss, [part for part, _ in sums])
-    return hessian, sums[0][1]
+    def some_outputs(begin: int) -> Term:
+        def term(block: Rows) -> tuple[Any, ...]:
+            some, had = lost(block)
+            if isinstance(some.X, SplitMatrix) and len(some) <= BLOCK_ROWS:
+                some = replace(some, X=some.dense())  # most are few
+            grams = [_gram(some, part) for part in had[:, begin : begin + at_once].T]
+            return namespace(grams[0]).stack(grams), len(some)
+
+        return term
+
+    at_once = max(1, SUMMED_AT_ONCE // rows.n_columns**2)
+    begins = range(0, loss.outputs, at_once)
+    sums = [block_sum(some_outputs(begin), rows) for begin in begins]
+    blocks = [block for part, _ in sums for block in part]
+    return Symmetric.from_dense(blocks, loss.outputs), sums[0][1]
 
 
 def largest_hessian(loss: Loss, rows: RowSource, *, theta: Vector) -> Symmetric:

@@ -55,9 +55,8 @@ from ..exceptions import (
     NotPositiveDefinite,
 )
 from ..promise.budget import SOLVER_SHARE, Budget
-from ..promise.floor import curvature_floor, known_floor, strong_convexity
+from ..promise.floor import known_floor
 from ..promise.radius import Radii, Radius
-from ..promise.rounding import Rounding
 from ..removal import Draft, Mechanism, State, measure_gradient
 from ..removal.matrix_free import (
     SMALLEST_GRADIENT,
@@ -71,7 +70,6 @@ from .target_units import TargetUnits
 from .training_rows import RowChange
 
 POLISHING_STEPS = 3
-CLOSE = 0.5  # of tau, by the old curvature: an anchor at the answer is worth a try
 SLOWEST = 0.5  # what a step must leave of the gradient at most to go on
 # Looks after which the sums are rebuilt at the answer, constants of the contract: where
 # every answer is looked at, and where an anchor nearby spares many answers a look.
@@ -482,33 +480,12 @@ def improve_answer(terms: FitTerms, answer: Answer, *, remaining: RowSource) -> 
                     return anchored
                 break
             left = norm(draft.measured)
-            if _is_exact_but_far(terms, state, left=left):
-                anchored = anchor_here(terms, rows, draft=draft, decision=done)
-                if anchored.fits(terms.budget):
-                    return replace(anchored, n_steps=max(1, n_steps))
-                # A warm start would end here, too.
-                return retrain_answer(terms, rows, start=None)
             if state.sums.hessian is None or left > SLOWEST * before:
                 break
             step, before = step or hessian_step(state), left
             minimum = step(draft.theta, draft.measured - draft.subgradient)
             draft = make_draft(minimum)
     return retrain_answer(terms, rows, start=draft.theta)
-
-
-def _is_exact_but_far(terms: FitTerms, state: State, *, left: float) -> bool:
-    """Whether an answer that leaves so little has no radius for its anchor alone.
-
-    Where the curvature jumps and nothing penalises an intercept: rows that the way from
-    the anchor takes across a kink may have had all the curvature there is.
-    """
-    objective = state.objective
-    if not objective.loss.curvature_jump or state.sums.hessian is None:
-        return False
-    rounding, tau = Rounding(state), terms.solver_error(state.anchor.size)
-    if strong_convexity(rounding):
-        return False
-    return left <= CLOSE * tau * curvature_floor(rounding)
 
 
 def _after_look(terms: FitTerms, state: State, *, draft: Draft) -> State:

@@ -31,7 +31,7 @@ import numpy as np
 from ..core.arrays import SAFETY, UNIT_ROUNDOFF, Vector, norm
 from ..core.linalg import weighted_sum
 from ..core.rows import RowSource
-from ..core.sums import KINK_EDGES, hessian_at_kinks, largest_move
+from ..core.sums import KINK_EDGES, hessian_lost, largest_move
 from ..core.values import UNDERFLOW, Private, stored
 from ..removal import Draft, State, residual
 from .floor import (
@@ -46,11 +46,16 @@ from .floor import (
     split_length,
     strong_convexity,
 )
-from .rounding import Rounding
+from .rounding import LIFTED, Rounding
 from .verification import RadiusKind
 
 NO_NUMBERS: Vector = np.empty(0)
-WIDENINGS = 3  # of the way on which rows may cross a kink
+# How often the way is widened on which rows may cross a kink, each time because half of
+# the curvature is lost on it; what is left then; and how often for a fit elsewhere.
+WIDENINGS, WIDENED, NEARER = 40, 2.0**-36, 3
+# The first way of an answer that is looked at, over what its gradient leads to; and how
+# much more doubt about the side of a kink leaves a fit elsewhere as much as it takes.
+FURTHER, DOUBTS = 12.0, 3.0
 
 
 @stored
@@ -93,7 +98,7 @@ class Radii(Private):
         not above ``enough``, what need not be improved.
         """
         best = Radius(inf, "residual")
-        for kind, bound in self._kinds():
+        for kind, bound in self._kinds(enough):
             value = bound()
             if value < best.value:
                 best = Radius(value, kind)
@@ -107,7 +112,9 @@ class Radii(Private):
                     break
         return best
 
-    def _kinds(self) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
+    def _kinds(
+        self, enough: float = 0.0
+    ) -> Iterator[tuple[RadiusKind, Callable[[], float]]]:
         """Yield the kinds that can be computed, from the cheapest to the dearest."""
         sums, local = self.state.sums, self.residual_local
         looked = self.draft.measured is not None and sums.hessian is not None
@@ -126,7 +133,7 @@ class Radii(Private):
                 yield "measured-local", partial(self.near, quick=True)
                 yield "residual-local", partial(self.near, seen=True)
                 yield "measured-local", self.near
-                yield "residual-local", self.apart
+                yield "residual-local", partial(self.apart, enough=enough)
             yield "two-step", self.two_step
         if looked and self.remaining is not None:
             yield "residual-local", partial(local, quick=True, by_move=True)
@@ -265,34 +272,26 @@ class Radii(Private):
         floor = (self.quick_floor if quick else self.floor).smallest
         return self.bend.distance(self._left(seen=seen), floor)
 
-    def apart(self) -> float:
-        """Return |r| over the curvature of rows that the way takes across no kink.
+    def apart(self, *, enough: float = 0.0) -> float:
+        """Return |r| over the curvature that no way of this length takes from the rows.
 
-        Of an answer that is its own anchor: what the others lose of the Hessian is
-        known as it is, and not by their mass alone.
+        What those have of the Hessian that a way may take across a kink, or that the
+        step from the anchor has taken, is known as it is, and not by their mass alone.
+        Not tried where it cannot be ``enough``.
         """
-        state, rows = self.state, self.remaining
-        loss, floor = state.objective.loss, self.floor.smallest
-        if (
-            not (loss.curvature_jump > 0.0 and self.bend.growth < inf and floor > 0.0)
-            or rows is None
-            or self.step.any()
-        ):
+        if not self._sees_kinks:
             return inf
-        left, hessian = self._left(seen=True), state.sums.loss_hessian
-        moved, way = self.rounding.predictor(state.anchor), 2.0 * left / floor
+        left, floor = self._left(seen=True), self._start
+        if enough and floor and left > enough * floor / LEAST_SHARE:
+            return inf
+        if enough and floor:  # by the one pass that tells of a fit, too
+            way = _over(FURTHER * left, floor)
+            radius = _over(left, self._kept(way, doubts=DOUBTS))
+            return radius if radius <= way else inf
+        way = _over(2.0 * left, floor) if floor else 0.0
         for _ in range(WIDENINGS):
-            lost, n_lost = hessian_at_kinks(
-                loss, rows, theta=state.anchor, way=way, doubt=moved
-            )
-            kept_sum = weighted_sum([(1.0, hessian), (-1.0, lost)])
-            rest = state.sums.replace(hessian=kept_sum)
-            rounding = Rounding(state.replace(sums=rest, cache=None))
-            # Of the sum that was subtracted: zeros of other blocks round nothing.
-            doubt = 4.0 * UNIT_ROUNDOFF * (n_lost + state.anchor.size)
-            kept = curvature_floor(rounding) - doubt * state.magnitude.hessian
-            radius = _over(left, kept)
-            if radius <= way:
+            radius = _over(left, self._kept(way))
+            if radius <= way or not radius < inf:
                 return radius
             way = 2.0 * radius
         return inf
@@ -379,7 +378,10 @@ class Radii(Private):
         if self.modulus > 0.0:
             return _over(2.0 * error, self.modulus)
         if not isfinite(self.rate):
-            return self._near_a_fit(error, within)
+            found = self._near_a_fit(error, within)
+            if found <= enough:
+                return found
+            return min(found, self._apart_from_a_fit(error, within))
         far = self.longest * self._lifted_length
         found = self._of_a_fit_at(far, error, within=within, enough=enough)
         seen = self.draft.measured is not None and self.remaining is not None
@@ -465,6 +467,110 @@ class Radii(Private):
         )
         low *= max(0.0, 1.0 - rounding.weight / state.penalty_weight)
         return there.distance(2.0 * error, low) * SAFETY
+
+    @property
+    def _sees_kinks(self) -> bool:
+        """Whether rows beside a jump of the curvature can be looked at, and must be."""
+        jumps = self.state.objective.loss.curvature_jump > 0.0
+        return jumps and self.bend.growth < inf and self.remaining is not None
+
+    @cached_property
+    def _bare(self) -> State:
+        """The state, of which every row beside a kink is told, if none was subtracted.
+
+        Then no table need say what the Hessian may have of them.
+        """
+        sums = self.state.sums
+        bare = sums if sums.subtracted else sums.replace(kinks=None)
+        return self.state.replace(sums=bare)
+
+    @cached_property
+    def _start(self) -> float:
+        """A floor of H_U with every row in it; zero where one is right at a kink."""
+        kinks = self.state.sums.kinks
+        return self.floor.smallest if kinks is not None and not kinks[0] else 0.0
+
+    @cached_property
+    def _floors(self) -> dict[tuple[float, float], float]:
+        """What ``_kept`` has found."""
+        return {}
+
+    def _kept(self, way: float, *, doubts: float = 1.0) -> float:
+        """Return a floor of H_U less what rows may lack of it on such a way.
+
+        By rounding they may be beyond a kink that is ``doubts`` times as far as it is
+        for a fit.
+        """
+        if (way, doubts) in self._floors:
+            return self._floors[way, doubts]
+        state, rows = self._bare, self.remaining
+        assert rows is not None
+        rounding, offset = self.rounding, state.offset
+        before, shifted = 2.0 * rounding.predictor(state.anchor), 0.0
+        if offset is not None:  # rows as they were summed have other lengths
+            shifted = (norm(offset) + before) * state.magnitude.row_norm * SAFETY
+        lost, n_lost = hessian_lost(
+            state.objective.loss,
+            rows,
+            anchor=state.anchor,
+            theta=self.draft.theta,
+            way=way,
+            doubts=(
+                2.0 * doubts * rounding.predictor(self.draft.theta),
+                before,
+                shifted,
+            ),
+        )
+        left = weighted_sum([(1.0, state.sums.loss_hessian), (-1.0, lost)])
+        rest = state.replace(sums=state.sums.replace(hessian=left), cache=None)
+        found = curvature_floor(Rounding(rest)) - self._subtracting(n_lost)
+        self._floors[way, doubts] = found
+        return found
+
+    def _subtracting(self, n_rows: int) -> float:
+        """Return the rounding of what so many rows had of H_U.
+
+        Zeros of other blocks round nothing; LIFTED pays for a map of features.
+        """
+        count = n_rows + self.state.anchor.size + LIFTED
+        return 4.0 * UNIT_ROUNDOFF * count * self.state.magnitude.hessian
+
+    def _apart_from_a_fit(self, error: float, within: float) -> float:
+        """Return ``of_a_fit`` by what a fit sees of rows beside kinks.
+
+        Its point is as near as ``within``, or as our curvature and its gradient tell;
+        rows that are farther from a kink than that and its own way have there what they
+        have here.
+        """
+        left, state = self._left(seen=True) + 2.0 * error, self.state
+        if not self._sees_kinks or not left < inf:
+            return inf
+        rounding, rows = self.rounding, self.remaining
+        assert rows is not None
+        share = max(0.0, 1.0 - rounding.weight / state.penalty_weight)
+        known = [way for way, doubts in self._floors if doubts == DOUBTS]
+        way = known[0] if known else min(within, _over(2.0 * left, self._start)) * 2.0
+        for _ in range(NEARER):
+            kept = self._kept(way, doubts=DOUBTS)
+            near = _over(left, kept)
+            near = min(within, near) if near <= way else within
+            far = self._lifted_length + max(1.0, state.row_growth) * near
+            off = rounding.floor_nearby(far) + self._subtracting(len(rows))
+            found = (LEAST_SHARE * kept - off) * share
+            radius = _over(2.0 * error, found)
+            moved = 4.0 * rounding.predictor(near)
+            needed = (near + 2.0 * radius + moved) * (1.0 + 1e-9)
+            if needed <= way:
+                # A fit widens its way while that takes half of what is left.
+                whole = rounding.shift.trace(far) + rounding.largest_penalty_weight
+                least = whole * (1.0 + state.objective.quadratic) * WIDENED
+                there = rounding.predictor(norm(self.draft.theta) + near)
+                safe = found > least and there < KINK_EDGES[1]
+                return radius if safe else inf
+            if not needed < inf:
+                break
+            way = 2.0 * needed
+        return inf
 
     @cached_property
     def _residual(self) -> Vector:
@@ -579,6 +685,13 @@ class Bend(Private):
         bent = self.growth * (self.start + 0.5 * way) * way if self.growth else 0.0
         return (float(self.masses @ inside) + bent) * SAFETY
 
+    def over_each(self, ways: Vector) -> Vector:
+        """Return the bound for each of several ways, of a curvature that jumps."""
+        reach = (self.start + ways) * (1.0 + 4.0 * UNIT_ROUNDOFF)
+        inside = np.maximum(reach[:, None] - self.edges, 0.0)
+        bounds: Vector = np.minimum(ways[:, None], inside) @ self.masses * SAFETY
+        return bounds
+
     def lost(self, way: float) -> float:
         """Return what the curvature may lose on so long a way from the anchor."""
         near = self.edges <= way * SAFETY
@@ -610,7 +723,7 @@ class Bend(Private):
         floor, left = floor / SAFETY, left * SAFETY + UNDERFLOW
         if self.masses.size:
             turns = np.unique(np.maximum(self.edges - self.start, 0.0))
-            gains = np.array([floor * a - self.over(a) for a in turns.tolist()])
+            gains = floor * turns - self.over_each(turns)
             after = int(np.argmax(gains >= left))
             if not after:  # at no way: the first of them is none
                 return inf
