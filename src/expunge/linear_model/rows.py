@@ -450,13 +450,15 @@ def read_request(
         y = check_labels(estimator, y)
         coded = code_labels(y, labels, n_targets=public.n_targets)
         # A person not known here is refused by digest, like any other row.
-        recipe = _find_sources(learned.recipe, X, names)
+        frame = as_frame(X)
+        recipe = _find_sources(learned.recipe, frame, names=names)
         columns = tuple(
             replace(column, unknown=UNKNOWN) if column.unknown is None else column
             for column in recipe.columns
         )
         require_same_maps(recipe.described)
-        raw = read_columns(columns, X, recipe.described.made)
+        table = X if frame is None else frame
+        raw = read_columns(columns, table, recipe.described.made)
         if labels is None:
             objective.loss.labels(coded)  # as many targets as at the fit
         rows = Rows(raw, coded, check_weights(sample_weight, raw.shape[0]))
@@ -494,9 +496,9 @@ def read_request(
     return rows if factors is None else Rows(rows.X, rows.y, rows.weight * factors)
 
 
-def _find_sources(recipe: Recipe, X: Any, names: NDArray[Any] | None) -> Recipe:
-    """Return a recipe with places in a table, if that is an array without names."""
-    if names is None or as_frame(X) is not None:
+def _find_sources(recipe: Recipe, frame: Any, *, names: NDArray[Any] | None) -> Recipe:
+    """Return a recipe with places in a table, if that is no frame and has no names."""
+    if names is None or frame is not None:
         return recipe
     # An array has the columns of the fit, in their order.
     places = {name: place for place, name in enumerate(names.tolist())}
@@ -535,7 +537,8 @@ def make_room(estimator: Any, snapshot: Snapshot, X: Any, y: Any) -> Snapshot:
             private = replace(private, labels=grown, terms=terms)
     if isinstance(learned, Learned):
         X, _ = check_table(estimator, X, y, reset=False)
-        recipe = _find_sources(learned.recipe, X, public.feature_names)
+        frame = as_frame(X)
+        recipe = _find_sources(learned.recipe, frame, names=public.feature_names)
         wider = learned.with_categories_of(recipe, X)
         if wider is not learned:
             private = replace(private, encoding=encoding.with_learned(wider))

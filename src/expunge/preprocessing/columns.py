@@ -350,13 +350,17 @@ def take_column(X: Any, source: Source) -> NDArray[Any]:
     if isinstance(table, Mapping):
         values: NDArray[Any] = table[source]
         return values
-    if isinstance(source, str) and source not in table.columns:
-        raise InvalidInput(
-            f"the table has no column {source!r}; it has "
-            f"{', '.join(map(repr, table.columns[:8]))}"
-        )
-    named = isinstance(source, str)
-    column = table.get_column(source) if named else table[:, source]
+    try:
+        named = isinstance(source, str)
+        column = table.get_column(source) if named else table[:, source]
+    except Exception:
+        # To ask for all names first would cost more than a column of a few rows.
+        if source not in table.columns and isinstance(source, str):
+            raise InvalidInput(
+                f"the table has no column {source!r}; it has "
+                f"{', '.join(map(repr, table.columns[:8]))}"
+            ) from None
+        raise
     if table.implementation.is_pyarrow() and str(column.dtype) == "Categorical":
         # As an array, narwhals takes the first category for a gap.
         values = np.empty(len(column), dtype=object)
