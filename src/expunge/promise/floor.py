@@ -54,7 +54,7 @@ from ..core.arrays import (
     norm,
     row_norms,
 )
-from ..core.linalg import Symmetric, conjugate_gradients
+from ..core.linalg import Inverse, Symmetric, conjugate_gradients
 from ..core.values import UNDERFLOW, Private
 from ..exceptions import NotPositiveDefinite
 from ..removal import State
@@ -293,6 +293,8 @@ def inverse_norm(rounding: Rounding, v: Vector, *, floor: float) -> float:
 def approximate_solution(state: State, v: Vector) -> Vector:
     """Return some z near H_U^-1 v; nothing sound rests on how near."""
     inverse = state.preconditioner
+    if isinstance(inverse, Inverse):  # by a factor of this very matrix
+        return inverse @ v
     if inverse is not None:
         precondition = inverse.__matmul__
     else:

@@ -82,7 +82,7 @@ class Radii(Private):
         The remaining rows, for the kinds that look at them; their gradient must
         have been measured by the draft's mechanism.
     known
-        A floor of the state's Hessian, if it was found before.
+        A floor of the state's Hessian, if it was found before, and its rounding.
     """
 
     state: State
@@ -142,7 +142,8 @@ class Radii(Private):
     @cached_property
     def rounding(self) -> Rounding:
         """What rounding may add."""
-        return Rounding(self.state)
+        known = None if self.known is None else self.known.rounding
+        return Rounding(self.state) if known is None else known
 
     @cached_property
     def step(self) -> Vector:

@@ -45,6 +45,7 @@ from ..engines import Workers
 from ..exceptions import ExpungeError, InvalidInput, NotConverged, Unsupported
 from ..private_model.answers import FitTerms, retrain_answer
 from ..private_model.composition import UNCHANGED, Encoding
+from ..promise.floor import NumberFloor
 from ..promise.rounding import Rounding, Shift
 from ..removal import Draft, Mechanism, State
 from ..removal.matrix_free import choose_mechanism
@@ -283,11 +284,12 @@ def bound_loss(
     way: float = inf,
     metric: Metric | None = None,
     eta: Vector | None = None,
+    known: NumberFloor | None = None,
 ) -> ErrorInterval:
     """Return bounds on the sum of losses that the exact minimiser has on these rows.
 
     ``way`` is the distance in the norm of the Hessian, which takes a ``metric`` to be
-    of use; ``eta`` are the rows' predictors, if they are known.
+    of use; ``eta`` are the rows' predictors, and ``known`` that norm, if known.
     """
     rows, norms = held
     total = rows.total_weight
@@ -317,7 +319,9 @@ def bound_loss(
         ),
     )
     # Predictors are off by |x| times this, each in its own direction: nothing cancels.
-    kept = Rounding(state)
+    if known is None:
+        known = (metric or Metric(0.0)).norm_at(state)
+    kept = known.rounding or Rounding(state)
     off = kept.predictor(theta)
     ulps = 2.0 * UNIT_ROUNDOFF * (len(rows) + theta.size + 16)
     hidden = UNDERFLOW * (len(rows) + total)
@@ -342,8 +346,7 @@ def bound_loss(
     # A slope grows along the way by a convex function of it.
     bent = 0.5 * shift.slopes(r, far=off) * r
     if metric is not None and way < inf:
-        within = metric.norm_at(state)
-        along = within.dual_norm(v) + doubt / sqrt(within.smallest)
+        along = known.dual_norm(v) + doubt / sqrt(known.smallest)
         fall = min(fall, along * way)
         if isfinite(loss.curvature_bound):
             bent = min(bent, 0.5 * loss.curvature_bound * metric.spread * way * way)

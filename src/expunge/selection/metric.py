@@ -109,7 +109,7 @@ class Metric(Private):
         return Metric(floor, self.longest * sqrt(factor), self.spread * factor)
 
     def norm_at(self, state: State) -> NumberFloor:
-        """Return the norm of this state's Hessian."""
+        """Return the norm of this state's Hessian, with its rounding."""
         return NumberFloor(self.floor, Rounding(state), self.longest)
 
 

@@ -36,6 +36,7 @@ from ..core.values import Private, stored
 from ..engines import Workers
 from ..exceptions import CannotRemove, InvalidInput
 from ..private_model.answers import REFUSALS
+from ..promise.floor import NumberFloor
 from ..promise.radius import Radii
 from ..promise.rounding import Rounding
 from ..removal import Draft, Newton, State
@@ -225,7 +226,8 @@ def look(
         # The gradient was added up fold by fold, after the rows of each.
         sums = state.sums.replace(roundings=state.sums.roundings + split.n_folds)
         judged = state.replace(sums=sums)
-        radius, way = bound_distance(judged, draft, metric=metric, remaining=split.rows)
+        known = metric.norm_at(judged)
+        radius, way = bound_distance(judged, draft, known=known, remaining=split.rows)
         interval = bound_loss(
             state,
             draft,
@@ -234,16 +236,16 @@ def look(
             metric=metric,
             held=held[key[0]],
             eta=etas[which],
+            known=known,
         )
         models[key] = FoldModel(state, draft, radius, way, metric, interval)
     return models
 
 
 def bound_distance(
-    state: State, draft: Draft, *, metric: Metric, remaining: Rows
+    state: State, draft: Draft, *, known: NumberFloor, remaining: Rows
 ) -> tuple[float, float]:
     """Return how far a minimiser may be, also in the norm of the Hessian."""
-    known = metric.norm_at(state)
     radii = Radii(state, draft, remaining=remaining, known=known)
     if isfinite(radii.rate):
         radius, way = radii.distances()
