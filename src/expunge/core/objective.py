@@ -147,12 +147,11 @@ class Objective:
         gradient = (scale * self.quadratic) * theta
         if not self.n_free:
             return gradient
-        gradient[-self.n_free :] = 0.0
-        if not self.loss.shift_invariant:  # most requests: no gauge to make
-            return gradient
-        _, gauge = self.quadratic_form(theta.size)
-        assert gauge is not None
-        return gradient + scale * (gauge @ theta) * gauge
+        free, gradient[-self.n_free :] = theta[-self.n_free :], 0.0
+        if self.loss.shift_invariant:
+            gauge = np.full(self.n_free, 1.0 / sqrt(self.n_free))
+            gradient[-self.n_free :] = scale * (gauge @ free) * gauge
+        return gradient
 
     def penalty_value(self, theta: Vector) -> float:
         """Return all that does not depend on rows: penalty, ridge, gauge."""
