@@ -11,7 +11,7 @@ that hold no row (``Rows.absent``) have weight zero, and adding zeros rounds not
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf
+from math import exp, inf, log
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -45,6 +45,10 @@ Term: TypeAlias = Callable[[Rows], tuple[Any, ...]]
 # Numbers in the blocks of a Hessian that are summed at once: several such sums are held
 # until the tree adds them.
 SUMMED_AT_ONCE = 2**22
+
+# Steps towards the largest eigenvalue of a wide Gram matrix, and what an entry is at
+# least of the largest on the way, so that none is lost below all numbers.
+GRAM_STEPS, LEAST_ENTRY = 8, 1e-6
 
 # Columns of a panel: of 1024 columns, four panels take 10/16 of the products.
 PANEL = 256
@@ -253,6 +257,34 @@ def norm_sums(rows: RowSource) -> tuple[float, float]:
 
     square, largest = block_sum(term, rows)
     return square, float(largest.value)
+
+
+def gram_bound(rows: RowSource, *, free: bool) -> float:
+    """Return a bound on the largest eigenvalue of sum w x x', by passes with a vector.
+
+    ``free`` leaves the last column out. With A = sum w |x| |x|' and m steps it is the
+    m-th root of the largest entry of A^m 1: of more rows it is larger
+    (docs/radii.md, "Free intercepts without matrices").
+    """
+    v = np.ones(rows.n_columns)
+    v[-1] = not free
+    logarithm = 0.0
+
+    def term(block: Rows) -> tuple[Vector]:
+        sizes: Any = abs(block.X)
+        return (transpose(sizes) @ (block.weight * (sizes @ v)),)
+
+    for _ in range(GRAM_STEPS):
+        v = np.asarray(block_sum(term, rows)[0])
+        v[-1] *= not free
+        largest = float(v.max())
+        if not SMALLEST < largest < inf:
+            return inf
+        logarithm += log(largest)
+        v = np.maximum(v / largest, LEAST_ENTRY)
+        v[-1] *= not free
+    count = most_entries(rows) + rows.n_additions + 8
+    return exp(logarithm / GRAM_STEPS) * (1.0 + 4.0 * UNIT_ROUNDOFF * count) * SAFETY
 
 
 def loss_hessian(loss: Loss, rows: RowSource, *, theta: Vector) -> Symmetric:

@@ -433,17 +433,19 @@ def _joint_form(rounding: Rounding, *, way: float, b: float) -> Form | None:
         solved = 4.0 * k * UNIT_ROUNDOFF * size
         return 2.0 * k * (rounding.curvature(further=way) + solved)
 
-    def form(e: float) -> Form | None:
+    def form(e: float, wider: float = 1.0) -> Form | None:
         A, sizes = penalised_curvature(rounding), state.magnitude
         if not (e > 0.0 and A > 0.0):
             return None
         spread = sizes.hessian
         if isfinite(state.objective.loss.curvature_bound):
             spread = state.objective.loss.curvature_bound * sizes.gram
-        coupling = sqrt(spread * (1.0 + rounding.sums) / e) * SAFETY
+        coupling = sqrt(wider * spread * (1.0 + rounding.sums) / e) * SAFETY
         return Form(A, np.array([e]), np.array([coupling]), None, k)
 
     found = form(e - error(0.0))
     if found is None or not way:
         return found
-    return form(float(found.e[0]) * exp(-b) - 2.0 * error(way))
+    # What bounds the spread is rounded otherwise where other rows are summed.
+    wider = 1.0 + 4.0 * rounding.sums + 1e-9
+    return form(float(found.e[0]) * exp(-b) - 2.0 * error(way), wider)

@@ -46,7 +46,7 @@ from ..core.objective import Objective
 from ..core.preconditioner import Curved
 from ..core.rows import Rows, RowSource
 from ..core.solver import LARGEST_HESSIAN, ShortCut, hessian_bytes, minimise_wide
-from ..core.sums import most_entries, norm_sums
+from ..core.sums import gram_bound, most_entries, norm_sums
 from ..core.values import NOT_STORED, stored
 from ..exceptions import InvalidInput
 from .newton import Newton
@@ -159,6 +159,9 @@ def anchor_measured(
     if before is None:
         square, longest = norm_sums(rows)
         gram, total = square, weight
+        joint = objective.n_free > 0 and not objective.loss.independent
+        if joint and isinstance(rows, Rows) and sparse.issparse(rows.X):
+            gram = min(square, gram_bound(rows, free=True))  # nothing tells it exactly
         n_entries, roundings = float(most_entries(rows)), float(rows.n_additions)
     else:
         sizes = before.sizes
