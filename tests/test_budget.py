@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Budgets: their figures, their refusals, and what noise on a grid really hides."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, replace
 from math import exp, frexp, gcd, inf, log, nan, pi, sqrt
@@ -12,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from expunge import LogisticRegression
 from expunge.core.arrays import Vector
 from expunge.exceptions import InvalidInput
+from expunge.linear_model import FewPeopleWarning
 from expunge.promise.budget import (
     GRID_BITS,
     GRID_TOLL,
@@ -243,3 +246,21 @@ def test_toll_pays_for_the_proof_with_half_to_spare() -> None:
     narrower = sqrt(1.0 - 2.0 ** (2 * 12 - 2 * GRID_BITS))
     assert (1.0 - GRID_TOLL) / narrower < 1.0 - 0.5 * GRID_TOLL
     assert 2.0 * (pi * 2.0**12) ** 2 / log(10.0) > 1.43e8
+
+
+@pytest.mark.parametrize("n_people", [4, 5])
+def test_a_fit_to_few_people_says_what_is_not_promised(n_people: int) -> None:
+    rng = np.random.default_rng(0)
+    X, y, people = rng.normal(size=(60, 2)), np.arange(60) % 2, np.arange(60) % n_people
+    model = LogisticRegression(alpha=0.1, budget=Budget(sigma=0.1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, subjects=people)
+        # A number of people who are left must not show.
+        model.forget([0])
+        LogisticRegression(alpha=0.1).fit(X, y, subjects=people)
+    said = [one for one in caught if one.category is FewPeopleWarning]
+    assert len(said) == (n_people < 5)
+    for one in said:
+        assert "fewer than 5 people" in str(one.message)
+        assert one.filename == __file__

@@ -16,7 +16,7 @@ from .generalised import (
 )
 from .moments import ExactLinearRegression, ExactRidge
 from .naive_bayes import BernoulliNB, ComplementNB, MultinomialNB, NearestCentroid
-from .parameters import LoudNoiseWarning, NoPromiseWarning
+from .parameters import FewPeopleWarning, LoudNoiseWarning, NoPromiseWarning
 from .recommenders import EASE, Popularity
 from .survival import PiecewiseExponential
 from .tuned import Curve, TunedClassifier, TunedRegressor
@@ -29,6 +29,7 @@ __all__ = [
     "EmbeddingClassifier",
     "ExactLinearRegression",
     "ExactRidge",
+    "FewPeopleWarning",
     "GammaRegressor",
     "LinearRegression",
     "LogisticRegression",

@@ -84,6 +84,7 @@ from .parameters import (
     name_unknown,
     penalty_of,
     require_parameters,
+    warn_of_few_people,
     warn_of_loud_noise,
     warn_of_loud_scores,
     warn_without_budget,
@@ -764,11 +765,13 @@ def fit_prepared(
 
 
 def _require_quiet(private: PrivateModel, prepared: Prepared) -> None:
-    """Warn if noise is larger than what the targets or the classes tell.
+    """Warn if noise is larger than what targets or classes tell, or people are few.
 
     At a fit alone, when nobody has left.
     """
     terms, targets = private.terms, prepared.targets
+    if terms.budget is not None and prepared.owners:
+        warn_of_few_people(len(set(prepared.owners)))
     if terms.budget is None or terms.units is not None:
         return
     sizes = private.answer.state.magnitude

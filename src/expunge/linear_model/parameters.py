@@ -466,6 +466,28 @@ def warn_without_budget() -> None:
     )
 
 
+class FewPeopleWarning(UserWarning):
+    """A model was fitted to so few people that it tells of each."""
+
+
+# Below this, statistical offices publish no figure about a group.
+FEW_PEOPLE = 5
+
+
+def warn_of_few_people(n_people: int) -> None:
+    """Warn, at a fit that promises something, that a model of so few is about each."""
+    if n_people >= FEW_PEOPLE:
+        return
+    warnings.warn(
+        f"the model is fitted to fewer than {FEW_PEOPLE} people: a certificate says "
+        "that a release does not tell removal from retraining, and not how little a "
+        "model of so few says about each of them; fit it to more people, or show it to "
+        "nobody else",
+        FewPeopleWarning,
+        stacklevel=5,
+    )
+
+
 class LoudNoiseWarning(UserWarning):
     """A model was fitted whose noise is larger than what it predicts."""
 
