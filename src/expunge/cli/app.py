@@ -239,6 +239,14 @@ COMMANDS = {
         "requests",
         "Let a request go on that waits for its operator, or was extended.",
     ),
+    "remark": (
+        "requests",
+        "Write a reference and a note beside a request, in place of what is there.",
+    ),
+    "outcomes": (
+        "requests",
+        "Print what became of requests as CSV, for a ticket system.",
+    ),
     "rules": (
         "admin",
         "Show or set what requests pass before they are applied, by right.",

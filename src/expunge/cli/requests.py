@@ -182,6 +182,13 @@ class AnswerOptions:
             metavar="SECONDS", min=0.0, help="How long to wait for other processes."
         ),
     ] = 30.0
+    reference: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Such as the number of a ticket; sealed, and in no ledger.",
+        ),
+    ] = ("",)
     receipts: Annotated[
         Path | None,
         typer.Option(
@@ -379,6 +386,9 @@ def answer_requests(
     sent = [*outcome.receipts, *outcome.pending]
     if sent:
         note(registry, "send request", *sent)
+    if asked.reference:
+        for request in sent:
+            registry.requests.remark(request, asked.reference)
     files = {}
     if folder is not None:
         for request, receipt in outcome.receipts.items():
@@ -676,6 +686,56 @@ def proceed(request: RequestId, *, registry: Folder = FOLDER) -> Result:
     """Let a request go on that waits for its operator, or was extended."""
     with open_registry(registry) as opened:
         return show_wait(opened.requests.proceed(request, by=operator()))
+
+
+def remark(
+    request: RequestId,
+    *,
+    reference: Annotated[
+        str, typer.Option(metavar="TEXT", help="Such as the number of a ticket.")
+    ] = "",
+    words: Annotated[
+        str, typer.Option("--note", metavar="TEXT", help="Any text.")
+    ] = "",
+    registry: Folder = FOLDER,
+) -> Result:
+    """Write a reference and a note beside a request, in place of what is there.
+
+    Both are sealed, and in neither journal, ledger nor receipt. Without either option
+    what is there is erased.
+    """
+    with open_registry(registry) as opened:
+        if reference or words:
+            opened.requests.remark(request, reference, words)
+        else:
+            opened.requests.erase_remarks([request])
+        note(opened, "write remark", request)
+    return Result({"request": request}, f"written beside request {request}")
+
+
+def outcomes(
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="File to write (default: print)."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DAY", help="Only what was asked on this day or later."),
+    ] = None,
+    registry: Folder = FOLDER,
+) -> Result:
+    """Print what became of requests as CSV, for a ticket system.
+
+    A cell that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    with open_registry(registry) as opened:
+        text = opened.requests.outcomes(since=since)
+        note(opened, "download outcomes")
+    if file is not None:
+        file.write_text(text, encoding="utf-8", newline="")
+        return Result({"file": str(file)}, f"wrote {file}")
+    return Result({"csv": text}, text.rstrip("\r\n"))
 
 
 def show_wait(one: "RequestStatus") -> Result:

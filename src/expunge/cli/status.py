@@ -65,6 +65,12 @@ def status(
             "included; the exit code is 10 if there are any.",
         ),
     ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Only requests with this reference, such as a ticket."
+        ),
+    ] = None,
     near: Annotated[
         bool,
         typer.Option(
@@ -77,6 +83,10 @@ def status(
     registry: Folder = FOLDER,
 ) -> Result:
     """Show models, requests and outdated releases. This changes nothing."""
+    if reference is not None:
+        with open_registry(registry) as opened:
+            named = opened.requests.find_reference(reference)
+        return Result(named, named or ["no request has this reference"])
     if near:
         with open_registry(registry) as opened:
             misses = sorted(opened.requests.near_misses())

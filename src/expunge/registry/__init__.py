@@ -20,6 +20,7 @@ with needing("registry,files", "a registry"):
     from .models import ModelStatus
     from .opening import rebuild_journal
     from .registry import Registry, RegistryStatus
+    from .remarks import Remark
     from .request import RequestStatus
     from .requests import (
         MeantPeople,
@@ -59,6 +60,7 @@ __all__ = [
     "Registry",
     "RegistryStatus",
     "ReleaseStatus",
+    "Remark",
     "Request",
     "RequestPage",
     "RequestRule",

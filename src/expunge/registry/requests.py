@@ -99,6 +99,14 @@ from .fits import ERASED, NewRows, read_forgotten_tags
 from .keys import read_tag_keys
 from .log import Content
 from .now import now, today
+from .remarks import (
+    Remark,
+    erase_remarks,
+    find_reference,
+    read_remarks,
+    write_outcomes,
+    write_remarks,
+)
 from .request import (
     ACCEPTED,
     APPLIED,
@@ -976,6 +984,62 @@ class RegistryRequests(RegistryPart):
         ours = [failed[one] for one in only or () if one in failed]
         for error in [*ours, *failed.values()]:
             raise error
+
+    def remark(self, request: str, reference: str = "", note: str = "") -> None:
+        """Write a reference and a note beside a request, in place of what is there.
+
+        Both are sealed, and in neither journal nor ledger; see ``remarks``.
+
+        Parameters
+        ----------
+        request
+            Which one.
+        reference
+            Such as the number of a ticket, at most 200 characters.
+        note
+            Any text, at most 2000 characters.
+        """
+        require_request_id(request)
+        write_remarks(self._context, {request: Remark(reference, note)})
+
+    def remarks(self, requests: Sequence[str]) -> dict[str, Remark]:
+        """Return what was written beside requests; those without are left out."""
+        return read_remarks(self._context, requests)
+
+    def find_reference(self, reference: str) -> list[str]:
+        """Return the requests that have a reference, whatever its case."""
+        return find_reference(self._context, reference)
+
+    def erase_remarks(self, requests: Sequence[str]) -> None:
+        """Erase what was written beside requests, from disk too."""
+        erase_remarks(self._context, requests)
+
+    def outcomes(
+        self, *, since: str | date | None = None, sender: str | None = None
+    ) -> str:
+        """Return requests and what became of them as CSV, for a ticket system.
+
+        A cell that a spreadsheet would take for a formula gets an apostrophe in front.
+
+        Parameters
+        ----------
+        since
+            Only what was asked on this day or later.
+        sender
+            Only those of this sender; None for those of all.
+        """
+        every: list[RequestStatus] = []
+        wanted = PageWanted(most=MOST, sender=sender)
+        while True:
+            page = self.page(wanted)
+            every += page.lines
+            if not page.next:
+                break
+            wanted = replace(wanted, after=page.next)
+        if since is not None:
+            first = parse_day(since).isoformat()
+            every = [one for one in every if one.submitted >= first]
+        return write_outcomes(every, self.remarks([one.request for one in every]))
 
     def next_close(self) -> int | None:
         """Return when the first window closes of requests that were not tried yet.

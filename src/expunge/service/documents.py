@@ -131,6 +131,12 @@ class RequestIn(Strict):
         "", pattern=f"^({'|'.join(FOR_HOLDS)})?$", description="Of a hold: why."
     )
     until: Day | None = Field(None, description="Of a hold: the day on which it ends.")
+    reference: str = Field(
+        "",
+        max_length=200,
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        description="Such as the number of a ticket: sealed, and in no ledger.",
+    )
     rows: dict[str, RowsIn] = Field(
         default_factory=dict, description="Of a rectification: new rows, by model."
     )
@@ -160,6 +166,25 @@ class RequestIn(Strict):
             ) from None
 
 
+class RemarkIn(Strict):
+    """What to write beside a request, in place of what is there."""
+
+    reference: str = Field("", max_length=200, examples=["DSR-1042"])
+    note: str = Field("", max_length=2000)
+
+
+class ReferenceIn(Strict):
+    """What to look for."""
+
+    reference: str = Field(min_length=1, max_length=200, examples=["DSR-1042"])
+
+
+class FoundOut(BaseModel):
+    """Requests that have a reference."""
+
+    requests: list[ID]
+
+
 class WindowOut(Shown):
     """When requests are gathered, applied and answered."""
 
@@ -187,6 +212,9 @@ class RequestOut(BaseModel):
     )
     reason: str | None = Field(description="The code of a reason, if there is one.")
     receipt: str | None = Field(description="Where the receipt is, once answered.")
+    reference: str | None = Field(
+        description="The reference that was given with it; null to others."
+    )
     stage: str | None = Field(
         description="How far it is in truth; null to those who only send requests."
     )
@@ -195,8 +223,10 @@ class RequestOut(BaseModel):
     )
 
     @classmethod
-    def of(cls, shown: ShownRequest, caller: Caller) -> "RequestOut":
-        """Return a request as a caller may see it."""
+    def of(
+        cls, shown: ShownRequest, caller: Caller, *, reference: str | None = None
+    ) -> "RequestOut":
+        """Return a request as a caller may see it, with its reference."""
         status, is_done = shown.status, shown.state == "completed"
         is_done = is_done and caller.sees_answer(status.sender)
         return cls(
@@ -213,6 +243,7 @@ class RequestOut(BaseModel):
             outcome=status.outcome if is_done else None,
             reason=status.reason if is_done else None,
             receipt=f"/api/v1/requests/{shown.request}/receipt" if is_done else None,
+            reference=reference,
             stage=status.stage if caller.sees_all else None,
             waits_for=status.waits_for if caller.sees_all else None,
         )

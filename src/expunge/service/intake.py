@@ -132,11 +132,14 @@ class Submission:
         Whom it is about.
     callbacks
         Whom to tell what becomes of it.
+    reference
+        Such as the number of a ticket.
     """
 
     asked: Request
     people: tuple[Person, ...]
     callbacks: tuple[Callback, ...] = ()
+    reference: str = ""
 
     def __repr__(self) -> str:
         return f"Submission({self.asked!r})"
@@ -361,8 +364,18 @@ class Intake:
         if callbacks:  # first, so that nobody is promised a call that is not on disk
             self.registry.deliveries.add_callbacks(callbacks)
         statuses = iter(self.registry.requests.accept(requests, strangers=True))
+        self._refer(every)
         time = now()
         return [[show_at(next(statuses), time) for _ in group] for group in groups]
+
+    def _refer(self, submissions: Sequence[Submission]) -> None:
+        """Write references beside requests that have none: one may be sent again."""
+        given = {one.asked.request: one.reference for one in submissions}
+        given = {request: text for request, text in given.items() if text}
+        if given:
+            there = self.registry.requests.remarks([*given])
+            for request in given.keys() - there.keys():
+                self.registry.requests.remark(request, given[request])
 
     def _choose(self, one: Submission, ids: tuple[str, ...]) -> tuple[str, ...]:
         """Return whom a request names: for new rows, by which id each model does."""

@@ -43,7 +43,7 @@ FIELDS = frozenset(
     "body path query header request id right people regime submitted reason until rows "
     "X y sample_weight exposure offset time notified state due cursor limit name "
     "number start most first second format scopes days url events after before method "
-    "why owner identity approval four_eyes grace_days".split()
+    "why owner identity approval four_eyes grace_days reference note".split()
 )
 """Names of fields and parameters that may be shown."""
 REASONS: Mapping[str, str] = {

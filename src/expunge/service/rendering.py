@@ -66,6 +66,7 @@ SAID = {
     "checked": "It is noted that you checked who asks.",
     "approved": "Your approval is noted.",
     "waits": "The request waits. It goes on by itself as its deadline nears.",
+    "noted": "It is written down beside the request.",
     "proceeds": "The request goes on with the next window.",
     "agreed": "It is noted that you agree. Nothing is done until a second person does "
     "the same.",

@@ -9,9 +9,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlencode
 
@@ -24,22 +25,34 @@ from ..core.values import refuse_duplicates
 from ..exceptions import ExpungeError, InvalidInput
 from ..ledger.entries import EXTENSIONS
 from ..promise.noise import random_bytes
-from ..registry import PageWanted
+from ..registry import PageWanted, Remark
 from ..registry.decisions import METHODS
 from ..registry.now import now, today
 from ..rights.calendar import parse_span
 from ..rights.regimes import REGIMES
 from ..rights.standing import BY_OPERATOR, FOR_HOLDS, REASONS, RIGHTS, Right
-from .auth import Caller, CanOperate, CanRead, CanSend, PostedForm, TheForm
+from .auth import (
+    Caller,
+    CanAudit,
+    CanOperate,
+    CanRead,
+    CanSend,
+    CanWatch,
+    PostedForm,
+    TheForm,
+)
 from .documents import (
     ID,
     BatchOut,
     Day,
     DecisionIn,
     ExtensionIn,
+    FoundOut,
     IdentityIn,
     NearMissesOut,
+    ReferenceIn,
     RefusalIn,
+    RemarkIn,
     RequestIn,
     RequestOut,
     RequestPageOut,
@@ -65,7 +78,7 @@ NDJSON, CSV = "application/x-ndjson", "text/csv"
 MEDIA_TYPES = (NDJSON, CSV)
 MOST_LINES = 10_000
 # Every other column is a kind of identifier.
-OWN_COLUMNS = ("id", "right", "regime", "submitted", "reason", "until")
+OWN_COLUMNS = ("id", "right", "regime", "submitted", "reason", "until", "reference")
 PERSON = "person"  # in CSV the column of the id that models know
 REQUEST_BYTES = 16
 PAGE = 50  # requests on a page for people
@@ -107,7 +120,26 @@ def make_submission(caller: Caller, given: RequestIn) -> Submission:
             "a rectification is about one person, named by one identifier; send one "
             "request for each"
         )
-    return Submission(given.to_request(caller.name), people)
+    asked = given.to_request(caller.name)
+    return Submission(asked, people, reference=given.reference)
+
+
+def show_all(caller: Caller, every: Sequence[ShownRequest]) -> list[RequestOut]:
+    """Return requests as a caller may see them, with the references of theirs."""
+    theirs = [
+        one.request
+        for one in every
+        if caller.sees_all or one.status.sender == caller.name
+    ]
+    found = caller.registry.requests.remarks(theirs)
+    return [
+        RequestOut.of(
+            one,
+            caller,
+            reference=found[one.request].reference if one.request in found else None,
+        )
+        for one in every
+    ]
 
 
 @api.post("/requests", status_code=201, response_model=RequestOut)
@@ -123,7 +155,7 @@ async def send_request(
     size = len(await call.body())
     (shown,) = await caller.intake.accept([submission], size=size)
     response.headers["Location"] = f"/api/v1/requests/{shown.request}"
-    return RequestOut.of(shown, caller)
+    return show_all(caller, [shown])[0]
 
 
 @api.post(
@@ -149,8 +181,8 @@ async def send_request(
 async def send_batch(call: Call, caller: CanSend) -> Response:
     """Send up to 10,000 requests, each a line of NDJSON or CSV; if one is wrong, none.
 
-    The columns of a CSV file are `id`, `right`, `regime`, `submitted`, `reason` and
-    `until`, and one for each kind of identifier, such as `email`.
+    The columns of a CSV file are `id`, `right`, `regime`, `submitted`, `reason`,
+    `until` and `reference`, and one for each kind of identifier, such as `email`.
     """
     media_type = call.headers.get("content-type", "").partition(";")[0].strip()
     if media_type not in MEDIA_TYPES:
@@ -165,8 +197,7 @@ async def send_batch(call: Call, caller: CanSend) -> Response:
     shown = await caller.intake.accept(submissions, size=len(body))
 
     def write() -> str:
-        found = [RequestOut.of(one, caller) for one in shown]
-        return BatchOut(requests=found).model_dump_json()
+        return BatchOut(requests=show_all(caller, shown)).model_dump_json()
 
     text = await run_in_threadpool(write)
     return Response(text, 201, media_type="application/json")
@@ -232,9 +263,7 @@ async def list_requests(
             due=wanted.last_day, after=wanted.cursor, most=wanted.limit or most
         )
         found, cursor = find_shown(caller, state, wanted=which)
-        document = RequestPageOut(
-            requests=[RequestOut.of(one, caller) for one in found], next=cursor or None
-        )
+        document = RequestPageOut(requests=show_all(caller, found), next=cursor or None)
         if not caller.is_at_page:
             return document
         registry = caller.registry
@@ -351,7 +380,7 @@ async def show_request(
 
     def read() -> tuple[ShownRequest, Response]:
         shown = caller.intake.show(request, caller.sender)
-        document = RequestOut.of(shown, caller)
+        (document,) = show_all(caller, [shown])
         if not caller.is_at_page:
             return shown, answer_tagged(document, if_none_match)
         status, operates = shown.status, caller.may("operate")
@@ -374,6 +403,9 @@ async def show_request(
             and caller.may("request")
             and (operates or status.sender == caller.name),
             may_operate=is_open and operates,
+            note=registry.requests.remarks([request]).get(request, Remark()).note
+            if operates
+            else "",
             decisions=registry.requests.decisions(request) if operates else (),
             may_approve=operates and "approval" in status.missing,
             may_check=operates and "identity" in status.missing,
@@ -504,6 +536,51 @@ async def let_proceed(
     return await _act(caller, request, act=proceed, done=("", "proceeds"))
 
 
+@api.post("/requests/{request}/remark", status_code=204)
+@pages.post("/requests/{request}/remark")
+async def write_remark(request: ID, given: RemarkIn, *, caller: CanOperate) -> Response:
+    """Write a reference and a note beside a request, in place of what is there."""
+
+    def write() -> None:
+        caller.registry.requests.remark(request, given.reference, given.note)
+
+    await run_in_threadpool(write)
+    await caller.note("write remark", request)
+    if caller.is_at_page:
+        return go_to(f"/requests/{request}", "noted")
+    return Response(status_code=204)
+
+
+@api.post("/find", response_model=FoundOut)
+@pages.post("/find")
+async def find_reference(given: ReferenceIn, caller: CanWatch) -> Any:
+    """Find the requests that have a reference, such as the number of a ticket."""
+    requests = caller.registry.requests
+    found = await run_in_threadpool(requests.find_reference, given.reference)
+    await caller.note_look("find a reference")
+    if not caller.is_at_page:
+        return FoundOut(requests=found)
+    if len(found) == 1:
+        return go_to(f"/requests/{found[0]}")
+    if not found:
+        raise Refused(404, "no request has this reference; check it")
+    return show_page(caller, "found", found=found)
+
+
+@api.get(
+    "/outcomes",
+    response_class=Response,
+    responses=describe_file("Requests as CSV.", "text/csv"),
+)
+@pages.get("/outcomes")
+async def list_outcomes(caller: CanAudit, *, since: Day | None = None) -> Response:
+    """Download what became of requests as CSV, with references, for a ticket system."""
+    outcomes = partial(caller.registry.requests.outcomes, since=since)
+    text = await run_in_threadpool(outcomes)
+    await caller.note_look("download outcomes")
+    return make_download(text, "outcomes.csv", media_type="text/csv")
+
+
 @api.get("/near-misses", response_model=NearMissesOut)
 async def list_near_misses(caller: CanOperate) -> NearMissesOut:
     """List requests that may mean somebody else than whom they name.
@@ -546,7 +623,7 @@ async def _act(
         await caller.note(action, request)
     if caller.is_at_page:
         return go_to(f"/requests/{request}", said)
-    return RequestOut.of(shown, caller)
+    return (await run_in_threadpool(show_all, caller, [shown]))[0]
 
 
 def read_batch(body: bytes, media_type: str) -> list[RequestIn]:

@@ -41,7 +41,7 @@ from ...exceptions import (
 )
 from .engine import Store
 
-VERSION = "4"
+VERSION = "5"
 SCHEMA = "schema"
 MADE, SHREDDED = "keys made", "keys shredded"
 NAMING = {
@@ -150,6 +150,16 @@ request_tags = Table(
     # 0: the tag of a person; 1: of the loosest form of what the request was sent with.
     Column("near", Integer, nullable=False),
     ForeignKeyConstraint(["request"], ["requests.request"]),
+)
+
+# What operators wrote down beside requests, sealed. The tag is of the reference.
+remarks = Table(
+    "remarks",
+    schema,
+    Column("request", Text, primary_key=True),
+    Column("tag", Text, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Index(None, "tag"),
 )
 
 # Who may call a service: sessions in a browser are tokens too.
