@@ -24,7 +24,7 @@ def post(service: InProcess, path: str, **fields: Any) -> Any:
     """Send a form from a page of ours, with its word."""
     page = service.http.get("/requests/new" if "new" in path else "/").text
     word = re.search(r'name="form_token" value="([0-9a-f]+)"', page)
-    given = {"form_token": word[1] if word else ""} | fields
+    given = {"form_token": word[1] if word else "", "confirmed": "yes"} | fields
     return service.http.post(path, data=given, headers=OURS, follow_redirects=False)
 
 

@@ -21,7 +21,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..exceptions import InvalidInput
 from ..registry import Registry
-from . import admin, ledger, letters, models, people, requests, signin
+from . import (
+    admin,
+    ledger,
+    letters,
+    models,
+    people,
+    requests,
+    signin,
+    uploads,
+)
 from .auth import Authenticator
 from .intake import Intake
 from .logs import TELEMETRY, HiddenCalls, LogCalls, ShowCalls, configure_logs, log
@@ -37,7 +46,7 @@ from .workers import Applier, Worker
 DRAIN = 30.0  # seconds to finish what is at hand
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WAITING = 2048  # callers before one is answered
-BATCH_PATH = f"{PREFIX}/requests/batch"
+LONG_PATHS = (f"{PREFIX}/requests/batch", "/requests/upload")
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -63,7 +72,7 @@ class LimitBodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a call on, unless its body is too long."""
-        limited = self._long if scope.get("path") == BATCH_PATH else self._short
+        limited = self._long if scope.get("path") in LONG_PATHS else self._short
         most = limited.max_body_size
         if scope["type"] == "http" and read_length(scope) > most:
             # The middleware of Starlette would answer, but not by a problem.
@@ -151,7 +160,16 @@ def create_app(registry: Registry, settings: ServiceSettings) -> FastAPI:
         routes = opendsr.make_router(intake, processor, policy=settings.policy)
         app.include_router(routes)
     app.include_router(make_metrics_router(metrics.render))
-    for pages in (signin, requests, letters, people, models, ledger, admin):
+    for pages in (
+        signin,
+        uploads,
+        requests,
+        letters,
+        people,
+        models,
+        ledger,
+        admin,
+    ):
         app.include_router(pages.pages)
     if settings.oidc is not None:
         from .oidc import add_provider  # it takes a while to import

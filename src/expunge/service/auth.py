@@ -40,6 +40,7 @@ from ..registry.trail import Note
 from .intake import Intake
 from .problems import Refused
 from .settings import ServiceSettings
+from .spreadsheets import decode_spreadsheet
 
 COOKIE = "expunge_session"
 SIGN_IN = "/sign-in"
@@ -48,6 +49,7 @@ MOST_REMEMBERED = 10_000
 MOST_ATTEMPTS = 30  # wrong tokens from one address in a minute
 FORM_TOKEN = "form_token"
 _FORM_TOKEN = b"expunge form\n"
+TAKE_FILES = ("/requests/upload",)
 
 bearer = HTTPBearer(
     auto_error=False, description="A token, from `expunge token create`."
@@ -320,9 +322,16 @@ async def read_form(call: Call) -> PostedForm:
     async with call.form() as form:
         for name, value in form.multi_items():
             if isinstance(value, UploadFile):
-                raise Refused(422, "this form takes no files")
+                value = await _read_file(call, value)
             fields.setdefault(name, []).append(value)
     return PostedForm(fields)
+
+
+async def _read_file(call: Call, file: UploadFile) -> str:
+    """Return the text of a file, where a form takes one."""
+    if call.url.path not in TAKE_FILES:
+        raise Refused(422, "this form takes no files")
+    return decode_spreadsheet(await file.read())
 
 
 async def find_form(call: Call) -> PostedForm:

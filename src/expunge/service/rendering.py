@@ -58,6 +58,7 @@ PLACES = (
 # What a page says after something was done; the address holds the word alone.
 SAID = {
     "accepted": "The request is on disk. It will be answered at the time below.",
+    "accepted-all": "The requests are on disk. They are answered after their window.",
     "cancelled": "The request was cancelled, and will not be applied.",
     "exact": "The request means whom it names, and nobody else.",
     "refused": "The request was answered with a refusal.",

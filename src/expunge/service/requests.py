@@ -5,14 +5,13 @@ Each handler serves programs and people. Many requests may come in one call, a l
 NDJSON or CSV for each; people send one by a form.
 """
 
-import csv
-import io
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
+from hashlib import blake2b
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlencode
 
@@ -21,7 +20,6 @@ from fastapi import Request as Call
 from pydantic import BaseModel, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from ..core.values import refuse_duplicates
 from ..exceptions import ExpungeError, InvalidInput
 from ..ledger.entries import EXTENSIONS
 from ..promise.noise import random_bytes
@@ -41,6 +39,7 @@ from .auth import (
     PostedForm,
     TheForm,
 )
+from .batches import MEDIA_TYPES, read_batch
 from .documents import (
     ID,
     BatchOut,
@@ -61,7 +60,7 @@ from .documents import (
     WindowOut,
 )
 from .intake import Submission, read_person
-from .problems import Refused, describe_error, explain_field, name_field
+from .problems import Refused, describe_error
 from .rendering import go_to, show_page
 from .routing import (
     answer_tagged,
@@ -74,12 +73,6 @@ from .views import DeadlineBar, list_steps, read_receipt
 from .windows import ShownRequest, State, show_at
 
 api, pages = program_router("requests"), page_router()
-NDJSON, CSV = "application/x-ndjson", "text/csv"
-MEDIA_TYPES = (NDJSON, CSV)
-MOST_LINES = 10_000
-# Every other column is a kind of identifier.
-OWN_COLUMNS = ("id", "right", "regime", "submitted", "reason", "until", "reference")
-PERSON = "person"  # in CSV the column of the id that models know
 REQUEST_BYTES = 16
 PAGE = 50  # requests on a page for people
 MOST_COUNTED = 1000
@@ -302,47 +295,80 @@ def count_due(caller: Caller, days: int) -> int:
 @pages.get("/requests/new")
 async def show_form(caller: CanSend) -> Response:
     """Show the form for a new request."""
-    return _show_form(caller, {})
+    return _show_form(caller, PostedForm({}))
 
 
 def _show_form(
-    caller: Caller, chosen: dict[str, str], *, code: int = 200, problem: str = ""
+    caller: Caller, typed: PostedForm, *, code: int = 200, problem: str = ""
 ) -> Response:
-    """Return the form; whom it was about is not shown again."""
+    """Return the form, with what was typed."""
+    chosen = {"right": "erase", "submitted": today().isoformat(), "each": "own"}
+    chosen |= {name: typed.text(name) for name in typed.fields}
     return show_page(
         caller,
         "new_request",
         code=code,
         problem=problem,
-        id=random_bytes(REQUEST_BYTES).hex(),
-        # New rows do not fit a form: they come by the API or the command line.
+        id=chosen.get("id") or random_bytes(REQUEST_BYTES).hex(),
+        # New rows have a form of their own.
         rights=[one for one in list_rights(caller) if one != "rectify"],
         regimes=list(REGIMES),
         hold_reasons=list(FOR_HOLDS),
-        chosen={"right": "erase", "regime": "", "submitted": today().isoformat()}
-        | chosen,
+        chosen=defaultdict(str, chosen),
     )
 
 
 @pages.post("/requests/new")
 async def file_request(caller: CanSend, form: TheForm) -> Response:
-    """Accept the request in a form; the same form twice is one request."""
+    """Accept the requests in a form; the same form twice is the same requests."""
     try:
-        submission = make_submission(caller, read_request_form(form))
+        given = split_request(read_request_form(form), form.text("each"))
+        submissions = [make_submission(caller, one) for one in given]
         size = len(form.text("people").encode())
-        (shown,) = await caller.intake.accept([submission], size=size)
-    except ExpungeError as error:
-        code, problem = describe_error(error)
-        chosen = {name: form.text(name) for name in ("right", "regime", "submitted")}
-        return _show_form(caller, chosen, code=code, problem=problem)
-    await caller.note("send request", shown.request)
-    return go_to(f"/requests/{shown.request}", "accepted")
+        shown = await caller.intake.accept(submissions, size=size)
+    except (ExpungeError, Refused) as error:
+        code, problem = describe_refusal(error)
+        return _show_form(caller, form, code=code, problem=problem)
+    for one in shown:
+        await caller.note("send request", one.request)
+    if len(shown) > 1:
+        return go_to("/", "accepted-all")
+    return go_to(f"/requests/{shown[0].request}", "accepted")
+
+
+def describe_refusal(error: Exception) -> tuple[int, str]:
+    """Return code and text for what was wrong with a form."""
+    if isinstance(error, Refused):
+        return error.status_code, str(error.detail)
+    assert isinstance(error, ExpungeError)
+    return describe_error(error)
+
+
+def split_request(given: RequestIn, each: str) -> list[RequestIn]:
+    """Return a request for each person of a form, unless one was wanted for all.
+
+    Their ids follow from that of the form, so that it can be sent again.
+    """
+    if each == "one" or len(given.people) == 1:
+        return [given]
+    return [
+        given.model_copy(update={"people": [person], "id": _id_of(given.id, place)})
+        for place, person in enumerate(given.people)
+    ]
+
+
+def _id_of(form: str | None, place: int) -> str | None:
+    """Return the id of one of the requests in a form."""
+    if form is None or not place:
+        return form
+    hashed = blake2b(f"{form} {place}".encode(), digest_size=REQUEST_BYTES)
+    return hashed.hexdigest()
 
 
 def read_request_form(form: PostedForm) -> RequestIn:
     """Return the request in a form, or raise InvalidInput without its values."""
     lines = [line.strip() for line in form.text("people").splitlines()]
-    names = ["id", "right", "regime", "submitted"]
+    names = ["id", "right", "regime", "submitted", "reference"]
     if form.text("right") == "hold":
         names += ["reason", "until"]
     fields: dict[str, Any] = {
@@ -624,73 +650,3 @@ async def _act(
     if caller.is_at_page:
         return go_to(f"/requests/{request}", said)
     return (await run_in_threadpool(show_all, caller, [shown]))[0]
-
-
-def read_batch(body: bytes, media_type: str) -> list[RequestIn]:
-    """Return the requests of a batch; refuse all if one line is wrong."""
-    try:
-        text = body.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InvalidInput("the batch is not UTF-8; encode it as UTF-8") from None
-    lines = _read_csv(text) if media_type == CSV else _read_ndjson(text)
-    found: list[RequestIn] = []
-    for number, fields in lines:
-        if len(found) == MOST_LINES:
-            raise InvalidInput(
-                f"more than {MOST_LINES} lines; send several batches, each complete"
-            )
-        found.append(_read_line(number, fields))
-    if not found:
-        raise InvalidInput("the batch has no line; send at least one request")
-    return found
-
-
-def _read_ndjson(text: str) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line, object_pairs_hook=refuse_duplicates)
-            except (ValueError, RecursionError):
-                raise InvalidInput(
-                    f"line {number} is not JSON, or has a field twice"
-                ) from None
-
-
-def _read_csv(text: str) -> Iterator[tuple[int, Any]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    try:
-        columns = reader.fieldnames or ()
-        if len({*columns}) < len(columns):
-            raise InvalidInput(
-                "two columns have the same name; give each kind of identifier one"
-            )
-        for fields in reader:
-            yield reader.line_num, _name_fields(fields, reader.line_num)
-    except csv.Error:
-        raise InvalidInput(f"line {reader.line_num} is not CSV") from None
-
-
-def _name_fields(fields: dict[Any, Any], number: int) -> dict[str, Any]:
-    """Return a line of CSV as a request."""
-    if None in fields or None in fields.values():
-        raise InvalidInput(
-            f"line {number} does not have as many fields as the first line"
-        )
-    given = {name: value.strip() for name, value in fields.items() if value.strip()}
-    person = {
-        "id" if name == PERSON else name: value
-        for name, value in given.items()
-        if name not in OWN_COLUMNS
-    }
-    own = {name: given[name] for name in OWN_COLUMNS if name in given}
-    return {**own, "people": [person]}
-
-
-def _read_line(number: int, fields: Any) -> RequestIn:
-    try:
-        return RequestIn.model_validate(fields)
-    except ValidationError as error:
-        first = dict(error.errors()[0])
-        where = name_field(first) or "the line"
-        reason = explain_field(first)
-        raise InvalidInput(f"line {number}: {where}: {reason}") from None

@@ -36,6 +36,15 @@ from .rendering import NO_STORE, render
 
 Handle = Callable[[Call], Coroutine[Any, Any, Response]]
 PREFIX = "/api/v1"
+CONFIRMATION = "confirmed"  # a box that is ticked before what cannot be undone
+CONFIRMED = (
+    "/requests/{request}/cancel",
+    "/requests/{request}/refuse",
+    "/requests/{request}/approve",
+    "/models/{name}/releases/{number}/withdraw",
+    "/settings/tokens/{token}/revoke",
+    "/settings/webhooks/{webhook}/remove",
+)
 LIST = "[]"  # ends the name of a field of a form that may be chosen several times
 
 
@@ -112,6 +121,8 @@ class PageRoute(APIRoute):
             try:
                 if call.method == "POST":
                     call.state.form = form = await read_form(call)
+                    if self.path in CONFIRMED and not form.text(CONFIRMATION):
+                        raise Refused(422, "this cannot be undone; tick the box first")
                     call = _send_as_json(call, form)
                 else:  # a filter that is left open is sent as an empty field
                     query = urlencode(parse_qsl(call.scope["query_string"].decode()))
@@ -130,7 +141,8 @@ def _send_as_json(call: Call, form: PostedForm) -> Call:
     fields = {
         name.removesuffix(LIST): [*values] if name.endswith(LIST) else form.text(name)
         for name, values in form.fields.items()
-        if name != FORM_TOKEN and (name.endswith(LIST) or form.text(name))
+        if name not in (FORM_TOKEN, CONFIRMATION)
+        and (name.endswith(LIST) or form.text(name))
     }
     body = json.dumps(fields).encode()
 
