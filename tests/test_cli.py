@@ -432,7 +432,7 @@ class TestCompletion:
 
     def test_commands(self) -> None:
         assert self.complete("re") == [
-            *("request", "rectify", "refuse", "release", "remove"),
+            *("request", "rectify", "remark", "refuse", "release", "remove"),
             *("reanchor", "restore"),
         ]
 

@@ -26,7 +26,7 @@ def test_a_remark_is_found_and_sealed(registry: Registry) -> None:
         requests.accept([Request((who,))])[0].request
         for who in ("person 3", "person 5")
     )
-    requests.remark(one, TICKET, NOTE)
+    requests.remark(one, TICKET, note=NOTE)
     assert requests.find_reference(f" {TICKET.upper()} ") == [one]
     assert requests.remarks([one, other]) == {one: Remark(TICKET, NOTE)}
     registry.keys.rotate_tag_key()
@@ -41,12 +41,12 @@ def test_a_remark_is_found_and_sealed(registry: Registry) -> None:
         requests.remark(A_REQUEST, TICKET)
     for reference, note in (("x" * 201, ""), ("", "x" * 2001), ("a\nb", "")):
         with pytest.raises(InvalidInput):
-            requests.remark(other, reference, note)
+            requests.remark(other, reference, note=note)
 
 
 def test_no_file_has_it_in_words(sqlite_registry: Registry) -> None:
     (status,) = sqlite_registry.requests.accept([Request(("person 3",))])
-    sqlite_registry.requests.remark(status.request, TICKET, NOTE)
+    sqlite_registry.requests.remark(status.request, TICKET, note=NOTE)
     for path in folder_of(sqlite_registry).rglob("*"):
         if path.is_file():
             data = path.read_bytes()

@@ -26,6 +26,9 @@ WIDE = {"width": 1280, "height": 860}
 PAGES = (
     "/",
     "/requests/new",
+    "/requests/upload",
+    "/requests/rectify",
+    "/people",
     "/models",
     "/models/all",
     "/ledger",
@@ -158,6 +161,7 @@ def test_damaged_receipt_is_not_valid(page: Page, dashboard: Dashboard) -> None:
 def test_cancel(page: Page, dashboard: Dashboard) -> None:
     sign_in(page, dashboard.address, token=dashboard.token)
     file_request(page, dashboard.address, people="person 9")
+    page.get_by_label("It will not be applied").check()
     page.get_by_role("button", name="Cancel the request").click()
     expect(page.get_by_role("status").first).to_contain_text("will not be applied")
     expect(page.locator(".badge").first).to_have_text("cancelled")
@@ -185,6 +189,7 @@ def test_download_and_recall(page: Page, dashboard: Dashboard) -> None:
         file = waiting.value
         assert file.suggested_filename == f"all.{name.lower()}"
         assert file.path().stat().st_size > 500
+    page.get_by_label("The proof log will say so for good").check()
     page.get_by_role("button", name="All copies of 1 are taken back").click()
     expect(page.get_by_role("status")).to_contain_text("no copy of this release")
 
@@ -200,6 +205,8 @@ def test_tokens(page: Page, dashboard: Dashboard) -> None:
     assert secret is not None and dashboard.registry.access.find(secret) is not None
     page.goto(f"{dashboard.address}/settings")
     assert page.get_by_text(secret).count() == 0
+    row = page.get_by_role("row").filter(has_text="crm")
+    row.get_by_label("for good").check()
     page.get_by_role("button", name="Revoke the token crm").click()
     expect(page.get_by_role("status")).to_contain_text("revoked")
     assert dashboard.registry.access.find(secret) is None

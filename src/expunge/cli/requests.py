@@ -706,7 +706,7 @@ def remark(
     """
     with open_registry(registry) as opened:
         if reference or words:
-            opened.requests.remark(request, reference, words)
+            opened.requests.remark(request, reference, note=words)
         else:
             opened.requests.erase_remarks([request])
         note(opened, "write remark", request)

@@ -985,7 +985,7 @@ class RegistryRequests(RegistryPart):
         for error in [*ours, *failed.values()]:
             raise error
 
-    def remark(self, request: str, reference: str = "", note: str = "") -> None:
+    def remark(self, request: str, reference: str = "", *, note: str = "") -> None:
         """Write a reference and a note beside a request, in place of what is there.
 
         Both are sealed, and in neither journal nor ledger; see ``remarks``.

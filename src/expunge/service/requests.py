@@ -568,7 +568,7 @@ async def write_remark(request: ID, given: RemarkIn, *, caller: CanOperate) -> R
     """Write a reference and a note beside a request, in place of what is there."""
 
     def write() -> None:
-        caller.registry.requests.remark(request, given.reference, given.note)
+        caller.registry.requests.remark(request, given.reference, note=given.note)
 
     await run_in_threadpool(write)
     await caller.note("write remark", request)
