@@ -222,6 +222,7 @@ class TestOthers:
                 post(service, f"{path}/identity", method="message").status_code == 303
             )
             page = service.http.get(path).text
+            assert "it waits for approval" in page  # in the timeline
             assert "Approve the request" in page and "who asks was checked" in page
             answer = post(service, f"{path}/approve", why="she is a customer")
             assert answer.headers["Location"] == f"{path}?said=approved"

@@ -150,6 +150,11 @@ class Submission:
         return max(1, sum(map(len, self.people)))
 
 
+def as_asked(one: Submission) -> Request:
+    """Return the request of a submission, about the words that it names people by."""
+    return replace(one.asked, subjects=list_spellings(one.people) or ("hash",))
+
+
 def cut(submissions: Sequence[Submission]) -> list[tuple[Submission, ...]]:
     """Return submissions in pieces that are quickly written, in their order."""
     pieces: list[list[Submission]] = []
@@ -272,11 +277,7 @@ class Intake:
             accept = partial(self._accept_rows, group)
             return await run_sync(accept, limiter=self._with_rows)
         if len(pieces) > 1:
-            asked = [
-                replace(one.asked, subjects=list_spellings(one.people) or ("hash",))
-                for one in group
-            ]
-            await run_sync(self.registry.requests.check, asked)
+            await run_sync(self.registry.requests.check, list(map(as_asked, group)))
         return [one for piece in pieces for one in await self._writer.write(piece)]
 
     async def _wait_for_answers(self) -> None:

@@ -419,7 +419,7 @@ async def show_request(
             "request",
             page=document,
             deadline=DeadlineBar.of(shown),
-            steps=list_steps(shown),
+            steps=list_steps(shown, in_truth=caller.sees_all),
             trouble=status.error if operates and is_open else "",
             is_near_miss=near,
             receipt=read_receipt(registry, request) if is_answered else None,

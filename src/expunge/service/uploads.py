@@ -23,6 +23,7 @@ from ..rights.regimes import REGIMES
 from .auth import Caller, CanSend, PostedForm, TheForm
 from .batches import CSV, NDJSON, read_batch
 from .documents import RequestIn
+from .intake import as_asked
 from .problems import Refused
 from .rendering import go_to, show_page
 from .requests import (
@@ -67,8 +68,8 @@ async def upload(caller: CanSend, form: TheForm) -> Response:
 def _preview(caller: Caller, text: str) -> Response:
     """Return the page that shows what would be sent."""
     given = read_batch(text.encode(), CSV)
-    for one in given:
-        make_submission(caller, one)  # or refuse
+    submissions = [make_submission(caller, one) for one in given]
+    caller.registry.requests.check(list(map(as_asked, submissions)))  # or refuse
     named = [
         one if one.id else one.model_copy(update={"id": random_bytes(16).hex()})
         for one in given

@@ -71,8 +71,11 @@ class TimelineStep(NamedTuple):
     is_done: bool = True
 
 
-def list_steps(shown: ShownRequest) -> list[TimelineStep]:
-    """Return the way of a request; its moments are those of its window."""
+def list_steps(shown: ShownRequest, *, in_truth: bool) -> list[TimelineStep]:
+    """Return the way of a request; its moments are those of its window.
+
+    To its sender all steps are done at these moments; ``in_truth`` when they are.
+    """
     window, state = shown.window, shown.state
     came = format_moment(window.came.start)
     if not window.is_none:
@@ -84,12 +87,18 @@ def list_steps(shown: ShownRequest) -> list[TimelineStep]:
     if state == "cancelled":
         return [*steps, TimelineStep("It was cancelled", "")]
     told = "on" if shown.answered is not None else "expected on"
+    is_applied = state in ("in_progress", "completed")
+    when = f"from {format_moment(window.close)}"
+    if in_truth and shown.status.is_open:
+        is_applied = shown.status.stage != "accepted"
+        if shown.status.waits_for:
+            when = f"it waits for {shown.status.waits_for}"
     return [
         *steps,
         TimelineStep(
             "It is applied, with all that came in its window",
-            f"from {format_moment(window.close)}",
-            state in ("in_progress", "completed"),
+            when,
+            is_applied,
         ),
         TimelineStep(
             "It is answered, with a receipt",
