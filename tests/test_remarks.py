@@ -50,7 +50,7 @@ def test_no_file_has_it_in_words(sqlite_registry: Registry) -> None:
     for path in folder_of(sqlite_registry).rglob("*"):
         if path.is_file():
             data = path.read_bytes()
-            assert b"1042" not in data and b"by phone" not in data, path
+            assert b"DSR-1042" not in data and b"by phone" not in data, path
     assert "DSR" not in repr(sqlite_registry.requests.remarks([status.request]))
 
 

@@ -33,7 +33,7 @@ TABLES = {
 
 @pytest.fixture
 def service(sqlite_registry: Registry) -> Iterator[InProcess]:
-    with serve_in_process(sqlite_registry, window=1) as service:
+    with serve_in_process(sqlite_registry) as service:
         sign_in(service, "request")
         yield service
 
@@ -126,7 +126,13 @@ def test_what_was_typed_survives_an_error(service: InProcess) -> None:
     assert 'value="one" checked' in page
 
 
-def test_new_rows_want_the_columns_of_the_model(service: InProcess) -> None:
+def test_new_rows_want_the_columns_of_the_model(sqlite_registry: Registry) -> None:
+    with serve_in_process(sqlite_registry, window=1) as service:  # or they wait
+        sign_in(service, "request")
+        refuse_rows(service)
+
+
+def refuse_rows(service: InProcess) -> None:
     X, y, _ = data()
     fields = {"person": "person 3", "model": "all"}
     answer = post(service, "/requests/rectify", **fields, rows="a,b\n1,2")

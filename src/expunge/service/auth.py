@@ -48,6 +48,7 @@ REMEMBERED = 2.0  # seconds
 MOST_REMEMBERED = 10_000
 MOST_ATTEMPTS = 30  # wrong tokens from one address in a minute
 FORM_TOKEN = "form_token"
+CONFIRMATION = "confirmed"  # the box that is ticked before what cannot be undone
 _FORM_TOKEN = b"expunge form\n"
 TAKE_FILES = ("/requests/upload",)
 
@@ -234,7 +235,16 @@ async def find_caller(call: Call, *scopes: str) -> Caller:
             f"this needs a token with the scope {' or '.join(scopes)}; ask the "
             "operator for one",
         )
+    if is_page(call) and call.method != "GET":
+        _require_tick(call)
     return caller
+
+
+def _require_tick(call: Call) -> None:
+    """Refuse a form for what cannot be undone whose box was not ticked."""
+    form: PostedForm = call.state.form
+    if call.state.wants_tick and not form.text(CONFIRMATION):
+        raise Refused(422, "this cannot be undone; tick the box first")
 
 
 async def note_wrong_token(call: Call) -> None:

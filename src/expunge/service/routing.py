@@ -29,14 +29,14 @@ from starlette.types import Message
 
 from ..core.values import refuse_duplicates
 from ..exceptions import ExpungeError
-from .auth import FORM_TOKEN, PostedForm, read_form
+from .auth import CONFIRMATION, FORM_TOKEN, PostedForm, read_form
 from .logs import log_failure
 from .problems import MEDIA_TYPE, Refused, describe_error, describe_fields
 from .rendering import NO_STORE, render
 
 Handle = Callable[[Call], Coroutine[Any, Any, Response]]
 PREFIX = "/api/v1"
-CONFIRMATION = "confirmed"  # a box that is ticked before what cannot be undone
+# Before these a box is ticked, since they cannot be undone.
 CONFIRMED = (
     "/requests/{request}/cancel",
     "/requests/{request}/refuse",
@@ -121,8 +121,7 @@ class PageRoute(APIRoute):
             try:
                 if call.method == "POST":
                     call.state.form = form = await read_form(call)
-                    if self.path in CONFIRMED and not form.text(CONFIRMATION):
-                        raise Refused(422, "this cannot be undone; tick the box first")
+                    call.state.wants_tick = self.path in CONFIRMED
                     call = _send_as_json(call, form)
                 else:  # a filter that is left open is sent as an empty field
                     query = urlencode(parse_qsl(call.scope["query_string"].decode()))
