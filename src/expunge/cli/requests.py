@@ -188,7 +188,7 @@ class AnswerOptions:
             metavar="TEXT",
             help="Such as the number of a ticket; sealed, and in no ledger.",
         ),
-    ] = ("",)
+    ] = ""
     receipts: Annotated[
         Path | None,
         typer.Option(
