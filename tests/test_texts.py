@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import (
@@ -33,7 +34,7 @@ from expunge import (
     ship,
 )
 from expunge.exceptions import InvalidInput, UnknownRows, Unsupported
-from expunge.linear_model.base import private_model
+from expunge.linear_model.base import private_model, public_model
 from expunge.preprocessing.automatic import ColumnsWarning
 from expunge.preprocessing.hashed import HashedTexts, read_input_map
 from expunge.preprocessing.inputs import encode_inputs
@@ -167,7 +168,21 @@ def test_bad_inputs_change_nothing(X: Any, message: str) -> None:
         (HashingVectorizer(input="filename"), "give their texts"),
         (HashingVectorizer(dtype=np.float32), "leave dtype out"),
         (HashingVectorizer(n_features=0), "use a number of columns"),
-        (make_pipeline(HashingVectorizer(), TfidfTransformer()), "beside other steps"),
+        (make_pipeline(HashingVectorizer(), StandardScaler()), "beside other steps"),
+        (make_pipeline(HashingVectorizer(), TfidfTransformer()), "alternate_sign="),
+        (
+            make_pipeline(
+                HashingVectorizer(alternate_sign=False),
+                TfidfTransformer(sublinear_tf=True),
+            ),
+            "leave sublinear_tf at its default",
+        ),
+        (
+            make_pipeline(
+                HashingVectorizer(alternate_sign=False), TfidfTransformer(norm="l3")
+            ),
+            "'l1', 'l2' or None",
+        ),
     ],
     ids=str,
 )
@@ -462,3 +477,44 @@ class TestCommandLine:
         table.assign(body=None).to_csv("mails.csv", index=False)
         done = call("fit", "c", "mails.csv", *about, "--text", "body")
         assert "column 'body': no text in any row; choose another" in done.err
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", None])
+@pytest.mark.parametrize("width", [2**5, 2**13])
+def test_weights_of_words_are_those_of_the_texts_that_stay(
+    width: int, norm: Any, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    words = [f"word{i}" for i in range(60)]
+    given = [
+        " ".join(rng.choice(words[: 20 + i % 2 * 40], rng.integers(0, 12)))
+        for i in range(120)
+    ]
+    y, owners = np.arange(120) % 2 == 0, [f"person {i // 2}" for i in range(120)]
+    hashing = HashingVectorizer(n_features=width, norm=None, alternate_sign=False)
+    steps = make_pipeline(hashing, TfidfTransformer(norm=norm))
+    ours = LogisticRegression(alpha=1e-2, preprocessing=steps, budget=Budget(sigma=1))
+    ours.fit(given, y, owners).forget(["person 3"])
+    ours.save(tmp_path / "model")
+    ours = expunge.load(tmp_path / "model")
+    ours.forget(["person 9"]).forget(X=given[:1], y=y[:1])
+    left = np.setdiff1d(np.arange(120), [0, 6, 7, 18, 19])
+    rest = [given[i] for i in left]
+    fresh = clone(ours).set_params(budget=None).fit(rest, y[left])
+    fitted: list[Any] = [public_model(one) for one in (ours, fresh)]
+    rows, expected = (one.preprocessing.encode(given) for one in fitted)
+    assert (rows != expected).nnz == 0
+    theirs = clone(steps).fit(rest).transform(given)
+    np.testing.assert_allclose(rows.toarray(), theirs.toarray(), atol=1e-14)
+    answer, exact = private_model(ours).answer, private_model(fresh).answer
+    distance = np.linalg.norm(answer.draft.theta - exact.draft.theta)
+    assert distance <= answer.radius.value + exact.radius.value
+    assert ours.certificate_.status == "certified"
+    plain = ours.to_sklearn()
+    np.testing.assert_allclose(plain.predict_proba(given), ours.predict_proba(given))
+    expunge.ship(ours, tmp_path / "a.safetensors")
+    again = expunge.read_shipped(tmp_path / "a.safetensors")
+    expected = ours.predict_proba(given)
+    np.testing.assert_array_equal(again.predict_proba(given), expected)
+    with pytest.raises(InvalidInput, match="keep_data=True"):
+        clone(ours).set_params(keep_data=False).fit(given, y)

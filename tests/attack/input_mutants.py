@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes with rows that are made of inputs, each put in by a function."""
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -74,3 +75,16 @@ def keep_the_cache() -> None:
         "forget",
         lambda self, people: None,
     )
+
+
+def keep_the_weights_of_words() -> None:
+    """Weigh hashed words by rows that have left too."""
+    terms = import_module("expunge.preprocessing.weighed_terms")
+    real = terms.TermRows.after
+
+    def after(self: Any, *given: Any, **options: Any) -> Any:
+        found = real(self, *given, **options)
+        stale = replace(found.encoding, n_rows=self.n_rows, n_with=self.n_with)
+        return found._replace(encoding=stale)
+
+    put("preprocessing.weighed_terms:TermRows", "after", after)

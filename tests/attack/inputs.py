@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.feature_extraction import FeatureHasher
-from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.pipeline import make_pipeline
 
 from expunge import EmbeddingCache, ExpungeError, FixedMap, load
 from expunge.linear_model.base import public_model
@@ -89,6 +90,20 @@ class Inputs:
     rows: Array
     step: Any
     same_again: bool = True
+    weighed: str = ""
+
+    def rows_of(self, stay: Array) -> Array:
+        """Return the rows of a fit to the inputs that stay."""
+        rows = self.rows[stay]
+        if not self.weighed:
+            return rows
+        n_with = (rows != 0.0).sum(axis=0).astype(np.longdouble)
+        weighed = rows * (np.log((1 + np.longdouble(len(rows))) / (1 + n_with)) + 1)
+        if self.weighed != "none":
+            order = int(self.weighed[1])
+            sizes = (np.abs(weighed) ** order).sum(axis=1) ** (1.0 / order)
+            weighed = weighed / np.where(sizes == 0.0, 1.0, sizes)[:, None]
+        return np.asarray(weighed, dtype=float)
 
     def came_in(self, mask: Array) -> None:
         """Note that these inputs came into the model just now."""
@@ -152,6 +167,13 @@ def dicts(rng: Generator, n: int) -> Inputs:
             rows[place] += hash_row({f"city={city}": 1.0}, width, signed)
     step = FeatureHasher(n_features=width, alternate_sign=signed)
     return Inputs(given, rows, step)
+
+
+def weigh(rng: Generator, inputs: Inputs) -> Inputs:
+    """Return hashed inputs with their columns weighed by how few have them."""
+    weighed = pick(rng, "l1", "l2", "none", p=[0.2, 0.6, 0.2])
+    step = TfidfTransformer(norm=None if weighed == "none" else weighed)
+    return replace(inputs, step=make_pipeline(inputs.step, step), weighed=weighed)
 
 
 class Encoder:
@@ -259,11 +281,13 @@ def attack(rng: Generator, checker: Checker) -> None:
         inputs: Inputs = embeddings(rng, n, owners)
     else:
         inputs = texts(rng, n) if kind == "texts" else dicts(rng, n)
+        if not inputs.step.alternate_sign and chance(rng, 0.7):
+            inputs = weigh(rng, inputs)
     ways = ["person", "position", *["content"] * 2 * inputs.same_again]
     maker = RequestMaker(pick(rng, *ways))
     if isinstance(inputs, Embedded) and inputs.cache is not None:
         maker = RequestMaker("person")
-    keep: Any = maker.way != "content" or chance(rng, 0.5)
+    keep: Any = maker.way != "content" or bool(inputs.weighed) or chance(rng, 0.5)
     keep = "encoded" if keep and chance(rng, 0.3) else keep
     aim = draws.aim(rng, draws.LOSSES, inputs.rows.shape[1])
     if not aim.ridge and (aim.l1_ratio == 1.0 or aim.groups is not None):
@@ -317,10 +341,13 @@ def check(
         assert public is not None and public.preprocessing is not None
         made: Any = public.preprocessing.encode(inputs.given[stay])
         made = made.toarray() if hasattr(made, "toarray") else made
-        near = np.allclose(made, inputs.rows[stay], rtol=1e-14, atol=0.0)
+        doubt = 1e-13 if inputs.weighed else 1e-14
+        near = np.allclose(made, inputs.rows_of(stay), rtol=doubt, atol=0.0)
         checker.check(near, "other rows than the inputs should become")
     inputs.check(checker, model, gone)
     aim, sample, classes = retraining_problem(crowd.seen, stay)
+    if inputs.weighed:
+        sample = replace(sample, X=inputs.rows_of(stay))
     if balanced:
         weight = balance(labels_of(crowd.task)[stay], sample.weight)
         sample = replace(sample, weight=weight)

@@ -724,6 +724,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "say-nothing-of-the-encoder": Mutant(inputs.say_nothing_of_the_encoder, INPUTS),
     "charge-the-head-alone": Mutant(inputs.charge_the_head_alone, INPUTS),
     "keep-the-cache": Mutant(inputs.keep_the_cache, INPUTS),
+    "keep-the-weights-of-words": Mutant(inputs.keep_the_weights_of_words, INPUTS),
     "shift-a-level": Mutant(splits.shift_a_level, ("splits",)),
     "leave-the-mean-in": Mutant(splits.leave_the_mean_in, ("splits",)),
     "count-no-rows": Mutant(splits.count_no_rows, ("splits",)),

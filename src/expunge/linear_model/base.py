@@ -42,7 +42,7 @@ from ..exceptions import (
 )
 from ..long.table import LongTable
 from ..preprocessing.hashed import read_input_map
-from ..preprocessing.inputs import InputRows, check_inputs
+from ..preprocessing.inputs import check_inputs
 from ..preprocessing.mapped import Mapped, split_encoder
 from ..preprocessing.target_means import key_of
 from ..private_model.answers import Adoption
@@ -632,7 +632,7 @@ def prepare(
     elif made_by is not None:
         X = check_inputs(estimator, made_by, X, y)
         y = check_labels(estimator, y)
-        encoding = InputRows(made_by.noted(), X.shape[1])
+        encoding = made_by.noted().encoding(X.shape[1])
     else:
         X, y = check_rows(estimator, X, y)
         if encoder is not None:

@@ -227,7 +227,7 @@ def _precede(plain: Any, model: Any) -> Any:
     if fitted is None:
         return plain
     if fitted.takes_inputs:
-        return Pipeline([("inputs", fitted.made_by.to_sklearn()), ("model", plain)])
+        return Pipeline([("inputs", fitted.to_sklearn()), ("model", plain)])
     from ..preprocessing.sklearn_maps import make_plain
     from ..preprocessing.sklearn_transformer import make_transformer
 

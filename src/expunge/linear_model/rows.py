@@ -162,7 +162,7 @@ class Prepared(Private):
 
     def fit_encoding(self, rows: RowSource) -> Encoding:
         """Return what the model sees of these rows, learnt from them."""
-        encoding = self.encoding
+        encoding: Encoding = self.encoding.fit_again(rows, self.objective)
         intercept, loss = self.objective.intercept, self.objective.loss
         if self.recipe is not None:
             encoding = first = Learned.of(self.recipe, rows, intercept=intercept)
@@ -604,6 +604,12 @@ def require_encodable(
         raise InvalidInput(
             f"row_norm={budget.row_norm:g} with preprocessing: how long a row is "
             "depends on what is learned; leave row_norm out"
+        )
+    if not keep_data and prepared.encoding.changes:
+        raise InvalidInput(
+            "keep_data=False, and TfidfTransformer weighs hashed words by all rows: "
+            "every request changes every row, and takes the rows; set keep_data=True, "
+            "or leave it out"
         )
     if keep_data or not (prepared.recipe or prepared.balanced):
         return

@@ -21,6 +21,7 @@ from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import (
     CountVectorizer,
     HashingVectorizer,
+    TfidfTransformer,
     TfidfVectorizer,
 )
 from sklearn.impute import SimpleImputer
@@ -31,6 +32,7 @@ from ..core.arrays import Design
 from ..core.values import stored
 from ..exceptions import InvalidInput, Unsupported
 from .inputs import InputMap, is_missing
+from .weighed_terms import read_weighed
 
 MOST_COLUMNS = 2**31 - 1  # scikit-learn's own limit
 # Beside other columns rows are dense. Where nobody says how wide, all texts of a table
@@ -269,12 +271,17 @@ def read_input_map(preprocessing: Any) -> InputMap | None:
         texts = [step for step in steps if type(step) in (*READERS, *LEARNING)]
         if not texts:
             return None
-        if len(steps) > 1:
+        weighing = steps[1:] if type(steps[-1]) is TfidfTransformer else []
+        if len(steps) > 1 + len(weighing) or len(weighing) > 1:
             raise Unsupported(
                 f"{type(texts[0]).__name__} beside other steps; use HashingVectorizer "
                 "alone as preprocessing, with its own norm, ngram_range and stop_words"
+                ", or with TfidfTransformer() after it"
             )
-        (preprocessing,) = steps
+        preprocessing = steps[0]
+        if weighing and type(preprocessing) in READERS:
+            hashed = READERS[type(preprocessing)](preprocessing)
+            return read_weighed(hashed, weighing[0])
     if type(preprocessing) in LEARNING:
         raise Unsupported(
             f"{type(preprocessing).__name__} as preprocessing: it learns which words "

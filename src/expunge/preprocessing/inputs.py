@@ -55,6 +55,10 @@ class InputMap(ABC):
     def to_sklearn(self) -> Any:
         """Return a transformer of scikit-learn that makes the same rows."""
 
+    def encoding(self, width: int) -> "InputRows":
+        """Return the encoding of rows of so many columns that this map makes."""
+        return InputRows(self, width)
+
     @property
     def stated(self) -> str:
         """Its name and parameters as canonical JSON, for certificates."""
@@ -251,6 +255,10 @@ class PublicInputs:
         del columns
         if not isinstance(self.made_by, InputMap) or type(self.n_features) is not int:
             raise ValueError("the parts of this preprocessing do not go together")
+
+    def to_sklearn(self) -> Any:
+        """Return a transformer of scikit-learn that makes the same rows."""
+        return self.made_by.to_sklearn()
 
     def __repr__(self) -> str:
         return f"PublicInputs({type(self.made_by).__name__}, {self.n_features} columns)"
