@@ -4,6 +4,7 @@
 #   make serve  the service with an example in it, at 127.0.0.1:8300
 #   make docs   the site of the documents, into build/docs
 #   make attack random problems against an oracle, ARGS="--minutes 10 --seed 1"
+#   make dist   what a release consists of, into dist
 #   make lock   refresh the pinned development environment
 # PYTHON=python3.12 chooses the interpreter; ARGS="..." is passed on to demo, serve, test, bench.
 
@@ -16,6 +17,8 @@ DEMO := .venv-demo
 FIDES := .venv-fides
 GPU := .venv-gpu
 DOCS := .venv-docs
+LOWEST := .venv-lowest
+SBOM := .venv-sbom
 CODE := $(wildcard src tests benchmarks examples)
 
 # The newest interpreter that really starts: a name on the path may be an empty shim.
@@ -35,7 +38,7 @@ export EXPUNGE_DATA
 endif
 
 .DEFAULT_GOAL := all
-.PHONY: all demo serve test check bench attack crash fides gpu docs fmt lock clean
+.PHONY: all demo serve test check bench attack crash fides gpu docs lowest dist sbom fmt lock clean
 .DELETE_ON_ERROR:
 
 all: check test
@@ -117,6 +120,47 @@ $(DOCS)/ready.stamp: $(READY) docs/requirements.txt
 	$(DOCS)/bin/python -m pip install --quiet --require-hashes -r docs/requirements.txt
 	touch $@
 
+# The least versions that pyproject.toml allows, with a part of the tests. What old
+# versions warn about between themselves is not ours.
+lowest: $(LOWEST)/ready.stamp
+	PYTHONPATH=src $(LOWEST)/bin/python -m pytest -q -W ignore::DeprecationWarning \
+	    $(patsubst %,tests/test_%.py,budget certificate commands files generalised ledger \
+	    plots preprocessing registry service_requests shipping sklearn_names) $(ARGS)
+
+$(LOWEST)/ready.stamp: pyproject.toml
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv
+	$(LOWEST)/bin/uv pip compile --quiet --no-config --python $(LOWEST)/bin/python \
+	    --resolution lowest-direct --extra files --extra tables --extra cli \
+	    --extra registry --extra onnx --extra service --extra plots \
+	    --output-file $(LOWEST)/lowest.txt pyproject.toml
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python \
+	    --requirements $(LOWEST)/lowest.txt \
+	    glum hypothesis jsonschema packaging pandas polars pytest pyyaml
+	touch $@
+
+# A wheel, and an archive of the source whose tests run where there is no repository;
+# and what the image of the service has in it, as CycloneDX.
+dist: $(READY) sbom
+	$(BIN)/python -m build --no-isolation --outdir dist
+	place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
+	    tar --extract --file "$$(ls -t dist/*.tar.gz | head -n 1)" \
+	        --directory "$$place" --strip-components 1 && \
+	    python=$$PWD/$(BIN)/python && cd "$$place" && \
+	    PYTHONPATH=src "$$python" -m pytest -q -p no:cacheprovider \
+	        tests/test_house.py tests/test_budget.py tests/test_registry.py
+
+sbom: $(SBOM)/ready.stamp
+	mkdir -p dist
+	$(SBOM)/bin/cyclonedx-py requirements --pyproject pyproject.toml \
+	    --mc-type application --output-reproducible --output-file dist/sbom.cdx.json \
+	    deploy/requirements.txt
+
+$(SBOM)/ready.stamp:
+	$(PYTHON) -m venv --clear $(SBOM)
+	$(SBOM)/bin/python -m pip install --quiet cyclonedx-bom==7.5.0
+	touch $@
+
 # A service under load, kills, an enemy with a stopwatch, and nonsense; about an hour.
 service-load: $(READY)
 	$(BIN)/python -m tests.service_load load $(ARGS)
@@ -131,7 +175,7 @@ fmt: $(READY)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(LOCKER) $(DEMO) $(FIDES) $(GPU) $(DOCS) dist build docs/gallery docs/generated
+	rm -rf $(VENV) $(LOCKER) $(DEMO) $(FIDES) $(GPU) $(DOCS) $(LOWEST) $(SBOM) dist build docs/gallery docs/generated
 
 $(PACKAGES): requirements-dev.txt
 $(DEMO)/packages.stamp: requirements-demo.txt
