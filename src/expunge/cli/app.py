@@ -363,7 +363,7 @@ COMMANDS = {
     "drop status": ("drop", "Show by when lists must be answered and fetched."),
     "demo": (
         "demo",
-        "Forget 150 people on bundled data, check the receipts, and write a report.",
+        "Forget 20 of 50,000 people, check the receipts, and write a report.",
     ),
 }
 GROUPS = {
