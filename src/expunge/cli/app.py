@@ -259,7 +259,10 @@ COMMANDS = {
         "requests",
         "Extend the deadline of a request, once, as its law allows.",
     ),
-    "letter": ("letters", "Write a letter about a request, for a screen and print."),
+    "letter": (
+        "letters",
+        "Write a letter about a request, as one HTML file for a screen and for print.",
+    ),
     "evidence": (
         "evidence",
         "Put together what shows an authority how requests were answered.",

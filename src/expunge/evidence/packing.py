@@ -17,10 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, needing
 from ..ledger import (
     Entry,
     HoldEnded,
@@ -44,6 +41,10 @@ from ..ledger.receipts import rules
 from ..registry import PageWanted, Registry
 from ..registry.now import today
 from ..rights.calendar import parse_day
+
+with needing("cli", "an evidence pack"):
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
 OURS = Path(__file__).parent
 SHARED = OURS.parent / "service" / "static"

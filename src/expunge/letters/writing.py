@@ -12,19 +12,20 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from jinja2 import (
-    ChoiceLoader,
-    FileSystemLoader,
-    StrictUndefined,
-    TemplateError,
-    TemplateSyntaxError,
-)
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from ..core.values import loads
-from ..exceptions import InvalidInput
+from ..exceptions import InvalidInput, needing
 from ..registry.now import today
 from .facts import LetterFacts
+
+with needing("cli", "a letter"):
+    from jinja2 import (
+        ChoiceLoader,
+        FileSystemLoader,
+        StrictUndefined,
+        TemplateError,
+        TemplateSyntaxError,
+    )
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 OURS = Path(__file__).parent / "templates"
 FOLDER = "letters"  # in that of the registry

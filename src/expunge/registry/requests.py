@@ -446,13 +446,22 @@ def _code_rows(context: Context, sent: _Sent) -> _Sent:
     from .adding import code_rows
     from .loaded_model import dump_rows
 
-    (person_of,) = sent.subjects
+    keys = read_tag_keys(context.paths)
+    tags = {one: subject_tags(one, keys) for one in sent.subjects}
+    every = [tag for some in tags.values() for tag in some]
+    with context.store.read() as connection:
+        fits = people_table.count_fits(connection, sorted(given.rows))
+        there = people_table.models_by_tag(connection, every)
     rows = {}
     for name, new in sorted(given.rows.items()):
-        owners = [person_of] * len(new.y)
+        # What a model calls the person, if the request names them in several ways.
+        held = (
+            one
+            for one, some in tags.items()
+            if any(name in there.get(tag, ()) for tag in some)
+        )
+        owners = [next(held, sent.subjects[0])] * len(new.y)
         rows[name] = dump_rows(code_rows(context, name, new=new, subjects=owners))
-    with context.store.read() as connection:
-        fits = people_table.count_fits(connection, list(rows))
     details = json.dumps({"models": fits}, sort_keys=True)
     return replace(sent, row=replace(sent.row, details=details), rows=rows)
 

@@ -8,10 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+from ..exceptions import needing
 from ..rights.standing import OUTCOME_WORDS, REASONS
 from .counting import Report
+
+with needing("cli", "a report"):
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 NOT_FOR = (
     "For the operator, the data protection officer and the authority. Do not publish "
