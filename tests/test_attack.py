@@ -42,6 +42,7 @@ CASES = {
     "streams": 15,
     "targets": 15,
     "responses": 15,
+    "survival": 15,
     "adopted": 20,
     "lifted": 20,
     "wide": 12,

@@ -262,6 +262,37 @@ def leave_offsets_out_of_requests() -> None:
     put(f"{place}:GeneralisedRegression", "_read_more", read)
 
 
+def keep_an_interval() -> None:
+    """Let the interval in which an event happened belong to somebody else."""
+    model = import_module("expunge.linear_model.survival").PiecewiseExponential
+    real = model.spread
+
+    def spread(self: Any, *given: Any, **more: Any) -> Any:
+        X, labels, owners, weight = real(self, *given, **more)
+        if owners is not None:
+            happened = zip(owners, labels[:, 0].tolist(), strict=True)
+            owners = [f"{one} again" if event else one for one, event in happened]
+        return X, labels, owners, weight
+
+    model.spread = spread
+
+
+def leave_exposures_uncut() -> None:
+    """Count an interval that somebody outlived as if it had no end."""
+    model = import_module("expunge.linear_model.survival").PiecewiseExponential
+    real = model.spread
+
+    def spread(self: Any, X: Any, y: Any, *given: Any, **more: Any) -> Any:
+        rows, labels, owners, weight = real(self, X, y, *given, **more)
+        edges = self._edges()
+        time = np.asarray(y, dtype=float)[:, 0]
+        places, intervals = np.nonzero(time[:, None] > edges[:-1])
+        labels = np.column_stack([labels[:, 0], time[places] - edges[intervals]])
+        return rows, labels, owners, weight
+
+    model.spread = spread
+
+
 def keep_the_regulariser() -> None:
     """Let P be the weight at the anchor under both scalings."""
     _put_penalty_weight(lambda self: self.anchor_weight)
@@ -670,6 +701,7 @@ WIDE = ("wide",)
 DEVICE = ("device",)
 TARGETS = ("targets",)
 RESPONSES = ("responses",)
+SURVIVAL = ("survival",)
 INPUTS = ("inputs",)
 UNITS = "private_model.target_units:TargetUnits"
 LABELS = "private_model.labels:Labels"
@@ -697,6 +729,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "understate-the-growth": Mutant(understate_the_growth, CORE),
     "understate-amounts": Mutant(understate_amounts, CORE),
     "forget-the-largest-count": Mutant(forget_the_largest_count, CORE),
+    "keep-an-interval": Mutant(keep_an_interval, SURVIVAL),
+    "leave-exposures-uncut": Mutant(leave_exposures_uncut, SURVIVAL),
     "weigh-by-the-exposure": Mutant(weigh_by_the_exposure, RESPONSES),
     "leave-offsets-out": Mutant(leave_offsets_out_of_requests, RESPONSES),
     "raise-the-floor": Mutant(_scaled("promise.radius", "curvature_floor", 1.1), CORE),

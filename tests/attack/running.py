@@ -27,6 +27,7 @@ KINDS: Mapping[str, str] = {
     "streams": "streams",
     "targets": "targets",
     "responses": "responses",
+    "survival": "survival",
     "adopted": "adopted",
     "lifted": "lifted",
     "wide": "wide",
