@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from expunge.ledger import Receipt
+from expunge.ledger.packs import check_pack
 from expunge.registry import Outcome, Registry, Request
 from expunge.service.auth import COOKIE
 from expunge.service.models import move_belief
@@ -115,6 +116,43 @@ class TestRequests:
             assert (answer.text == stored) == (code == 200)
             page = service.http.get(f"/requests/{request}").text
             assert ("The operator states that request" in page) == (code == 200)
+
+    def test_letters_and_evidence_are_for_those_who_may_see_them(
+        self, service: InProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        known = send(service)
+        unknown = send(service, people=[{"id": "nobody"}])
+        sign_in(service, "operate")
+
+        def letters() -> list[str]:
+            found = [
+                service.http.get(f"/requests/{one}/letter") for one in (known, unknown)
+            ]
+            assert {one.status_code for one in found} == {200}
+            return [
+                one.text.replace(request, "ID")
+                for one, request in zip(found, (known, unknown), strict=True)
+            ]
+
+        first, second = letters()
+        assert first == second and "We have received your request" in first
+        apply_window(service)  # answered in the store, and not shown yet
+        assert letters() == [first, second]
+        answer_all(service, monkeypatch)
+        sign_in(service, "operate")
+        path = f"/requests/{known}/letter"
+        assert service.http.get(path).status_code == 403
+        page = service.http.get(f"/requests/{known}").text
+        assert f'href="{path}"' not in page
+        assert service.http.get(f"/requests/{known}/evidence").status_code == 403
+        sign_in(service, "admin")
+        assert f'href="{path}"' in service.http.get(f"/requests/{known}").text
+        done = service.http.get(f"{path}?language=de")
+        assert "Der Einfluss Ihrer Daten" in done.text
+        assert "attachment" in done.headers["Content-Disposition"]
+        assert service.http.get(f"{path}?kind=sonnet").status_code == 422
+        pack = service.http.get(f"/requests/{known}/evidence")
+        assert check_pack(pack.content, service.registry.keys.public_pem()).valid
 
     def test_cancel_while_pending(
         self, service: InProcess, monkeypatch: pytest.MonkeyPatch

@@ -51,6 +51,8 @@ async def show_letter(
         shown = caller.intake.show(request, caller.sender)
         status, receipt = shown.status, None
         if shown.state == "completed":
+            if not caller.sees_answer(status.sender):
+                raise Refused(403, "answers to other senders need the scope audit")
             receipt = caller.registry.requests.receipt(request)
         elif shown.state == "cancelled":
             raise UnknownRequest("the request was cancelled, so it gets no letter")
