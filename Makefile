@@ -69,7 +69,7 @@ attack: $(READY)
 # Strikes a registry in every way that we know of, and kills requests at many more calls
 # to the system than the tests by themselves; takes half an hour on two cores.
 KILLED := $(patsubst %,tests/test_%.py,crash killed_rights restore rebuild \
-    lake_restore lake_rewrite)
+    lake_restore lake_rewrite expiry)
 crash: $(READY)
 	$(BIN)/python -m tests.crash --jobs 2 --kills 1050 --server-kills 100 \
 	    --power-losses 200 --lost-locks 400 --damaged-journals 300 \

@@ -10,6 +10,7 @@ import numpy as np
 from expunge import Budget, LogisticRegression
 from expunge.ledger import (
     Receipt,
+    RecordsExpired,
     RequestCompleted,
     check_export,
     check_receipt,
@@ -193,6 +194,17 @@ def require_consistent(registry: Registry) -> None:
         if isinstance(entry, RequestCompleted)
     ]
     assert len({entry.request for entry in done}) == len(done)
+    expired = max(
+        (
+            entry.requests
+            for entry in registry.ledger.find(RecordsExpired)
+            if isinstance(entry, RecordsExpired)
+        ),
+        default="",
+    )
+    there = registry.requests.statuses([entry.request for entry in done])
+    assert all(one.request in there or one.day < expired for one in done)
+    done = [entry for entry in done if entry.request in there]
     for entry in done:
         receipt = registry.requests.receipt(entry.request)
         assert receipt is not None

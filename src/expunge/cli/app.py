@@ -275,6 +275,10 @@ COMMANDS = {
         "exclusions",
         "Check whether a table holds people who may be in no fit.",
     ),
+    "expire": (
+        "expiry",
+        "Destroy records that were kept long enough, and enter it in the ledger.",
+    ),
     "report": (
         "reports",
         "Count requests by kind, law, outcome and month, and how long answers took.",

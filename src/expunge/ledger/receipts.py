@@ -119,8 +119,8 @@ EXCLUSIONS = ("", "until readmitted", "until lifted", "until the day stated")
 EXCLUSION_WORDS: Mapping[str, str] = {
     "until readmitted": "until the operator states that the person came back",
     "until lifted": "until the restriction is lifted",
-    "until the day stated": "until {day}, and no longer, since nothing is kept then by "
-    "which the person could be recognised",
+    "until the day stated": "until {day}, after which the operator destroys that by "
+    "which the person is recognised",
 }
 TOLD = ("erase", "object", "rectify", "restrict")
 """Rights of whose exercise recipients of the data must hear (GDPR Art. 19)."""

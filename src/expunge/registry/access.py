@@ -308,6 +308,17 @@ class RegistryAccess(RegistryPart):
             restored = -1 if restored is None else restored
         hashes, failures = {}, []
         before, n_lines = "", 0
+        with self._context.store.read(snapshot=False) as connection:
+            begin = int(connection.scalar(select(func.min(trail.c.sequence))) or 0)
+            expired = connection.scalars(
+                select(entries.c.text).where(entries.c.kind == "records expired")
+            )
+            cuts = {getattr(read_entry(text), "n_lines", 0) for text in expired}
+        if begin in cuts:  # the lines before it have expired, up to a seal
+            before = next((one.last for one in seals if one.n_lines == begin), "")
+            n_lines = begin
+            hashes[begin] = before
+            seals = [one for one in seals if one.n_lines >= begin]
         for line in self._all_lines():
             if line.sequence != n_lines or line.hash != line.hash_after(before):
                 failures.append(f"line {n_lines} of the trail was changed or dropped")

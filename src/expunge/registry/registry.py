@@ -66,6 +66,7 @@ from .storage.tables import overtaken_error, read_metadata
 from .worker import recover
 
 if TYPE_CHECKING:
+    from .expiry import RegistryExpiry
     from .lake import RegistryLake
 
 ENTRIES = 500  # of the ledger, read at once
@@ -145,6 +146,13 @@ class Registry:
         self.deliveries = RegistryDeliveries(context)
         self.keys = RegistryKeys(context)
         self.ledger = RegistryLedger(context)
+
+    @property
+    def expiry(self) -> "RegistryExpiry":
+        """What was kept long enough."""
+        from .expiry import RegistryExpiry
+
+        return RegistryExpiry(self._context)
 
     @property
     def settings(self) -> Settings:

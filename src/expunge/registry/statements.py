@@ -28,6 +28,7 @@ from ..ledger import (
     ModelRegistered,
     ModelRemoved,
     Receipt,
+    RecordsExpired,
     ReleaseMade,
     ReleaseWithdrawn,
     RequestCompleted,
@@ -37,6 +38,7 @@ from ..ledger import (
 from ..promise.certificate import Certificate
 from .decisions import RULES, use_agreement, withdrawing, write_decision, write_rules
 from .events import tell_cancelled, tell_entries
+from .expired import delete_expired
 from .log import STATEMENT, Content
 from .request import (
     ACCEPTED,
@@ -130,6 +132,8 @@ class Statement:
                 delete_model(connection, entry.model, time=self.time)
             elif isinstance(entry, RequestExtended):
                 write_extension(connection, entry)
+            elif isinstance(entry, RecordsExpired):
+                delete_expired(connection, entry)
         done = [
             {"of": one.entry.request, "time": self.time, "text": one.to_json()}
             for one in self.receipts

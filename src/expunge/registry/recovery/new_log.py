@@ -13,17 +13,25 @@ of people who were answered, so that fits go on to refuse them. A backup from be
 that statement is refused by its day.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from sqlalchemy import Connection
 
 from ...exceptions import InvalidInput, JournalDamaged, NeedsRestore
-from ...ledger import Head, ModelRemoved, Receipt, RequestCompleted, read_entry
+from ...ledger import (
+    Handling,
+    Head,
+    ModelRemoved,
+    Receipt,
+    RequestCompleted,
+    read_entry,
+)
 from ...ledger.documents import DAY, midnight
 from ...promise.certificate import Certificate
 from ..context import WAIT, Context, keep_head, require_keys
 from ..decisions import read_decision_lines, read_rules_line
+from ..expired import read_last_expiry
 from ..log import SNAPSHOT, STATEMENT, Content, Mark, read_position
 from ..now import today
 from ..request import (
@@ -72,8 +80,11 @@ def begin_new_log(context: Context) -> int | None:
     return len(unnamed)
 
 
-def compact_log(context: Context, days: int | None) -> int:
+def compact_log(context: Context, days: int | None, *, ends: bool = False) -> int:
     """Begin a new log without what no backup needs that is so many days old.
+
+    With ``ends`` people are not recognised any more whose receipts state a day for
+    that which is past.
 
     Returns by how many bytes it is shorter.
     """
@@ -108,15 +119,20 @@ def compact_log(context: Context, days: int | None) -> int:
                     "exists, so it stays as it is; compact it later, or delete old "
                     "backups and give fewer days"
                 )
-            lines.append({SNAPSHOT: _summarise(every[: places[-1]])})
+            gone = today().isoformat() if ends else ""
+            summary = _summarise(every[: places[-1]], ended=gone)
+            lines.append({SNAPSHOT: summary})
             lines += _still_open(every[: places[-1]])
             lines += _still_excluded(every[: places[-1]])
             lines += every[places[-1] :]
     return before.mark.end - log.path.stat().st_size
 
 
-def _summarise(dropped: Sequence[Content]) -> Content:
-    """Return what must be known of lines that are left out."""
+def _summarise(dropped: Sequence[Content], *, ended: str) -> Content:
+    """Return what must be known of lines that are left out.
+
+    But of people whose exclusion was to end before the day ``ended``.
+    """
     named: dict[str, list[Content]] = {}
     answered: list[Content] = []
     size, day, n_unnamed = 0, "", 0
@@ -132,7 +148,10 @@ def _summarise(dropped: Sequence[Content]) -> Content:
             done = [one for one in line["receipts"] if one not in line["refused"]]
             n_unnamed += sum(one not in named for one in done)
             answered += [
-                {name: one[name] for name in ("right", "tags", "near")}
+                {
+                    **{name: one[name] for name in ("right", "tags", "near")},
+                    "until": _read_end(line["receipts"][request]),
+                }
                 for request in done
                 for one in named.get(request, ())
             ]
@@ -141,7 +160,13 @@ def _summarise(dropped: Sequence[Content]) -> Content:
             for one in answered:
                 one["tags"] = [tag for tag in one["tags"] if tag not in back]
                 one["near"] = [tag for tag in one["near"] if tag not in back]
-    return {"size": size, "day": day, "answered": answered, "unnamed": n_unnamed}
+    kept = [one for one in answered if not one.get("until") or one["until"] >= ended]
+    return {"size": size, "day": day, "answered": kept, "unnamed": n_unnamed}
+
+
+def _read_end(said: Mapping[str, str]) -> str:
+    """Return until which day a receipt says that people are excluded; or nothing."""
+    return Handling.from_json(said["handling"]).excluded_until
 
 
 def _still_open(dropped: Sequence[Content]) -> Iterator[Content]:
@@ -210,7 +235,15 @@ def _holds_lines(context: Context, start: int, *, end: int) -> bool:
 
 def _require_store_knows(connection: Connection, lines: Sequence[Content]) -> None:
     """Refuse a store that does not know the outcome of a request, fit or removal."""
-    completed = sorted({id_ for line in lines for id_ in line.get("receipts", ())})
+    expired = read_last_expiry(connection)
+    completed = sorted(
+        {
+            id_
+            for line in lines
+            if STATEMENT in line and Head.from_json(line["head"]).day >= expired
+            for id_ in line["receipts"]
+        }
+    )
     there = find_requests(connection, completed)
     lost = [
         request
@@ -296,7 +329,8 @@ def _statement_lines(connection: Connection) -> Iterator[Content]:
             STATEMENT: [one.to_json() for one in entries],
             "head": text,
             "time": max(times, default=midnight(head.day)),
-            "receipts": {id_: _read_signed(connection, id_) for id_ in done},
+            # Those that are not there have expired.
+            "receipts": {id_: _read_signed(connection, id_) for id_ in completed},
             "refused": [
                 one.request
                 for one in entries
