@@ -30,6 +30,7 @@ from expunge.exceptions import (
     InvalidInput,
     NoPrivateState,
     UnknownSubject,
+    Unsupported,
 )
 from expunge.linear_model.exact import exact_model
 from expunge.promise.scope import CHOSEN, EXACT, EXACT_PAIRS, EXACT_STAYERS
@@ -303,3 +304,21 @@ _BUDGET: dict[str, Any] = {
     "noise_source": "secure",
     "claim": "each release",
 }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_predict_what_the_model_does(kind: str, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, y, people = counts(kind)
+    model = MODELS[kind]().fit(X, y, people).forget(["person 2"])
+    ship(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (taken,) = session.get_inputs()
+    found = session.run(None, {taken.name: X})[0]
+    if kind in CLASSIFIERS:
+        assert (np.asarray(found) == model.predict(X)).all()
+        model = MODELS[kind]().fit(X, np.full(len(y), "a"))
+        with pytest.raises(Unsupported, match="has one class"):
+            ship(model, tmp_path / "one.onnx")
+    else:
+        np.testing.assert_allclose(found, model.predict(X), atol=1e-9)

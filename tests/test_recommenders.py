@@ -25,6 +25,7 @@ from expunge.exceptions import (
 )
 from expunge.linear_model.exact import exact_model
 from expunge.linear_model.recommenders import EASE_PAIRS, MOST_ITEMS, require_room
+from expunge.registry import Registry
 from tests.thorough import either
 
 N_USERS, N_ITEMS = 120, 15
@@ -219,6 +220,32 @@ def test_two_published_matrices_give_a_leaver_away() -> None:
         found = recovered(weights(model), weights(after))
         right += {place[j] for j in found} == set(X[[user]].indices.tolist())
     assert right == tries
+
+
+def test_a_registry_recommends_and_keeps_the_weights(tmp_path: Path) -> None:
+    X = interactions()
+    items, users = pairs_of(X, USERS)
+    with Registry.create(tmp_path / "registry") as registry:
+        registry.fit("films", EASE(l2=20), items, subjects=users)
+        registry.fit("top", Popularity(), items, subjects=users)
+        registry.forget(["user 3", "user 7"])
+        left, names = without(X, "user 3", "user 7")
+        some, theirs = pairs_of(left, names)
+        fresh = EASE(l2=20).fit(some, subjects=theirs)
+        for item in fresh.items_[:5].tolist():
+            found = registry.models.recommend("films", [item], k=9)
+            assert found == fresh.recommend([item], k=9).tolist()
+        top = Popularity().fit(some, subjects=theirs).recommend(k=3).tolist()
+        assert registry.models.recommend("top", [], k=3) == top
+        registry.models.refit(
+            "films", EASE(l2=20), items, subjects=users, without_forgotten=True
+        )
+        again = registry.models.recommend("films", ["item 00"], k=9)
+        assert again == fresh.recommend(["item 00"], k=9).tolist()
+        with pytest.raises(Unsupported, match="not shipped as one file"):
+            registry.models.ship("films", tmp_path / "films.safetensors")
+        with pytest.raises(Unsupported, match="refit"):
+            registry.add("films", ["item 00"], [1], subjects=["new"])
 
 
 def test_bad_input_changes_nothing() -> None:

@@ -67,6 +67,7 @@ def ship(
 
 def render_file(public: PublicModel, place: Path, *, dtype: str = "float64") -> bytes:
     """Return what ``ship`` would write there; write nothing."""
+    public.require_shippable()
     suffix = place.suffix.lower()
     if suffix not in (".safetensors", ".onnx"):
         raise InvalidInput(

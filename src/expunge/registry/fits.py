@@ -298,7 +298,8 @@ def leave_out_forgotten(
         sample_weight=None if weight is None else take_rows(weight, stay),
     )
     left_out = LeftOut(len(rows), n_people, n_merged)
-    return take_rows(X, stay), take_rows(y, stay), kept, left_out
+    y = None if y is None else take_rows(y, stay)
+    return take_rows(X, stay), y, kept, left_out
 
 
 def _count_rows(X: Any) -> int:

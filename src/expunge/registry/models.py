@@ -120,6 +120,18 @@ def fit_estimator(
     return fit_copy(model, X, y, scope=scope, **of_rows)
 
 
+def recommend_items(
+    context: Context, name: str, *, user_items: Any, k: int
+) -> list[str]:
+    """Return what a recommender recommends; the matrix stays with the private model."""
+    from ..linear_model.recommenders import recommender_of
+
+    with context.hold_lock(WAIT):
+        model = recommender_of(context.load_model(name).snapshot)
+        found: list[str] = model.recommend(user_items, k).tolist()
+        return found
+
+
 def fit_model(
     context: Context,
     name: str,
@@ -136,7 +148,7 @@ def fit_model(
     require_name(name)
     require_kind(options.subject_kind)
     is_long = isinstance(getattr(X, "table", X), LongTable)
-    if y is None and not is_long:
+    if y is None and not is_long and getattr(model, "needs_targets", True):
         raise InvalidInput("y is missing; only a long table brings its own labels")
     with context.hold_lock(WAIT):
         _require_place(context, name, replaces=replaces)
@@ -445,6 +457,24 @@ class RegistryModels(RegistryPart):
         return fit_model(
             self._context, name, model=model, X=X, y=y, options=options, replaces=True
         )
+
+    def recommend(self, name: str, user_items: Any, k: int = 10) -> list[str]:
+        """Return the k best items for somebody who has these, the best first.
+
+        They are those of the newest release; the weights stay in the registry. The
+        first answer after a request computes these, which takes seconds for thousands
+        of items.
+
+        Parameters
+        ----------
+        name
+            Of the model, an ``EASE`` or ``Popularity``.
+        user_items
+            Ids of items; or ids with ratings, as a mapping.
+        k
+            How many, if there are so many.
+        """
+        return recommend_items(self._context, name, user_items=user_items, k=k)
 
     def ship(
         self, name: str, path: str | PathLike[str], *, dtype: str = "float64"
