@@ -63,6 +63,7 @@ API = {
     "GET /models/{name}": WATCHERS,
     "GET /models/{name}/certificate": WATCHERS,
     "GET /models/{name}/release": OPERATORS,
+    "POST /models/{name}/recommendations": OPERATORS,
     "GET /releases": WATCHERS,
     "POST /models/{name}/releases/{number}/withdraw": OPERATORS,
     "GET /ledger/entries": AUDITORS,

@@ -217,6 +217,7 @@ COMMANDS = {
         "models",
         "Predict the rows of a table with the newest release of a model.",
     ),
+    "recommend": ("exact", "Recommend items to somebody who has these."),
     "who": ("people", "Say what is known of people, before they are answered."),
     "export": (
         "people",

@@ -2,7 +2,7 @@
 """The command ``fit``: to a table in memory, or to files read block by block."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from .estimators import (
     ModelOptions,
     parse_classes,
 )
+from .exact import RECOMMENDERS, ExactOptions, read_user_items, require_numbers
 from .models import read_columns
 from .options import (
     FOLDER,
@@ -24,7 +25,6 @@ from .options import (
     KeepRows,
     ModelName,
     OthersIds,
-    Target,
     Unchecked,
     WithoutForgotten,
     Yes,
@@ -62,7 +62,15 @@ FIT_LABELS = ("looking for people who left", "fitting", "storing", "erasing")
 class DataOptions:
     """Options that say what is fitted, and to whose rows."""
 
-    target: Target
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column that the model predicts; needed but with --model ease and "
+            "popularity.",
+            show_default=False,
+        ),
+    ] = ""
     subject: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of ids that say whose row it is."),
@@ -241,7 +249,7 @@ class Fit:
     ----------
     name, files
         Of the model, and of the table.
-    options, estimator, budget, lake
+    options, estimator, budget, lake, sums
         What the command line says.
     yes, folder
         Whether to ask nothing, and where the registry is.
@@ -255,6 +263,7 @@ class Fit:
     lake: LakeOptions
     yes: bool
     folder: Path
+    sums: ExactOptions = field(default_factory=ExactOptions)
 
 
 def fit(
@@ -271,6 +280,7 @@ def fit(
     estimator: ModelOptions,
     budget: BudgetOptions,
     lake: LakeOptions,
+    sums: ExactOptions,
     yes: Yes = False,
     registry: Folder = FOLDER,
 ) -> Result:
@@ -286,6 +296,11 @@ def fit(
     are read block by block and may be larger than memory; their columns must be numbers
     and are used as they are.
     """
+    sums.require_columns()
+    if sums.model in RECOMMENDERS:
+        options = replace(options, subject=sums.user)
+    elif not options.target:
+        raise InvalidInput("what does the model predict? name the column with --target")
     if options.subject is None and not options.no_subject:
         raise InvalidInput(
             "whose rows are these? name the column of ids with --subject, or give "
@@ -301,7 +316,9 @@ def fit(
     if options.without_forgotten and (options.no_subject or options.readmit):
         other = "--no-subject" if options.no_subject else "--readmit"
         raise InvalidInput(f"--without-forgotten with {other}; give only one of them")
-    asked = Fit(name, files, options, estimator, budget, lake, yes, registry)
+    asked = Fit(name, files, options, estimator, budget, lake, yes, registry, sums)
+    if sums.model is not None:
+        return fit_exact(asked)
     kept = lake.keep_rows is KeepRows.registry and lake.engine is None
     if kept and len(files) == 1 and not files[0].is_dir():
         return fit_table(asked)
@@ -451,6 +468,87 @@ def fit_table(asked: Fit) -> Result:
     notes = [*_list_remarks(table, left_out, written=written), *_list_warnings(asked)]
     text: list[str | TextTable] = [columns, "", format_pairs(pairs)]
     return _return_fit(fitted, data, text=text, notes=notes)
+
+
+def fit_exact(asked: Fit) -> Result:
+    """Fit a model of exact sums to a table in memory, its numbers as they are."""
+    from ..registry import ForgottenInData
+    from ..tables import Roles, read_table
+
+    options, sums, (file, *others) = asked.options, asked.sums, asked.files
+    assert sums.model is not None
+    subjects: list[str] | None
+    if others or asked.lake.keep_rows is not KeepRows.registry:
+        raise InvalidInput(
+            f"--model {sums.model.value} takes one table in memory; give one file, and "
+            "leave --keep-rows out"
+        )
+    if asked.budget != BudgetOptions():
+        raise InvalidInput(
+            f"--model {sums.model.value} has no budget, because it has no noise; omit "
+            "the options of a budget"
+        )
+    if sums.model in RECOMMENDERS:
+        model = sums.build()
+        X, y, subjects = read_user_items(file, sums)
+        weight, what = None, "pair"
+    else:
+        require_file(file)
+        roles = Roles(
+            target=options.target,
+            subject=options.subject,
+            weight=options.weight,
+            drop=tuple(options.drop or ()),
+            task=sums.task,
+        )
+        table = read_table(file, roles)
+        require_numbers(table, sums.model.value)
+        classes = None
+        if options.classes is not None:
+            classes = parse_classes(options.classes, table.y)
+        model = sums.build(alpha=asked.estimator.alpha, classes=classes)
+        X, y, weight = table.X, table.y, table.weight
+        subjects, what = table.subjects, "row"
+    if options.subject_kind is None and subjects:
+        _require_plain_ids(subjects, f"{options.subject!r} of {file}")
+    with open_registry(asked.folder) as registry:
+        _require_nobody_named(registry, asked, files=[file])
+        _confirm_replacement(asked)
+        if options.readmit and subjects:
+            registry.requests.readmit(subjects)
+        store = registry.models.refit if options.replace else registry.fit
+        try:
+            left_out = store(
+                asked.name,
+                model,
+                X,
+                y,
+                subjects=subjects,
+                sample_weight=weight,
+                search=options.tuned_by,
+                without_forgotten=options.without_forgotten,
+                subject_kind=options.subject_kind or "id",
+                exact=options.exact,
+                unchecked=options.unchecked,
+            )
+        except ForgottenInData as error:
+            raise InvalidInput(
+                f"{file} holds rows of {format_people(error.n_people)} who were "
+                "forgotten; leave them out with --without-forgotten, or state with "
+                "--readmit that they came back"
+            ) from None
+        fitted = {model.name: model for model in registry.status().models}[asked.name]
+    owners = "without owners" if subjects is None else _of_people(fitted)
+    n_rows = format_count(len(X) - left_out.n_rows, what)
+    pairs: list[tuple[str, object]] = [
+        ("model", fitted.name),
+        ("kind", sums.model.value),
+        ("rows", f"{n_rows} {owners}"),
+        ("release", fitted.number),
+        ("promise", describe_promise(fitted.certificate)),
+    ]
+    data = {"kind": sums.model.value, "left_out": left_out._asdict()}
+    return _return_fit(fitted, data, text=[format_pairs(pairs)], notes=[])
 
 
 def fit_files(asked: Fit) -> Result:

@@ -458,7 +458,7 @@ class RegistryModels(RegistryPart):
             self._context, name, model=model, X=X, y=y, options=options, replaces=True
         )
 
-    def recommend(self, name: str, user_items: Any, k: int = 10) -> list[str]:
+    def recommend(self, name: str, user_items: Any, *, k: int = 10) -> list[str]:
         """Return the k best items for somebody who has these, the best first.
 
         They are those of the newest release; the weights stay in the registry. The

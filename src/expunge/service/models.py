@@ -223,6 +223,37 @@ async def download_release(
     return make_download(data, f"{name}.{format}")
 
 
+class WantedIn(BaseModel):
+    """What somebody has, and how many recommendations they get."""
+
+    items: list[Annotated[str, Field(max_length=200)]] = Field(max_length=10_000)
+    k: Annotated[int, Field(ge=1, le=1000)] = 10
+
+
+class RecommendedOut(BaseModel):
+    """Items for somebody, the best first."""
+
+    model: ModelName
+    items: list[str]
+
+
+@api.post("/models/{name}/recommendations", response_model=RecommendedOut)
+async def recommend_items(
+    name: ModelName, wanted: WantedIn, *, caller: CanOperate
+) -> RecommendedOut:
+    """Recommend items to somebody who has these. The weights stay in the registry.
+
+    The first answer after a request computes them, which takes seconds where there are
+    thousands of items.
+    """
+
+    def recommend() -> list[str]:
+        find_model(caller.registry, name)
+        return caller.registry.models.recommend(name, wanted.items, k=wanted.k)
+
+    return RecommendedOut(model=name, items=await run_in_threadpool(recommend))
+
+
 @api.get("/releases", response_model=ReleasesOut)
 def list_outstanding(caller: CanWatch) -> ReleasesOut:
     """List superseded releases of which copies must be taken back."""
