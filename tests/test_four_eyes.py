@@ -22,6 +22,7 @@ from expunge.exceptions import (
 from expunge.registry import Decider, Registry, Request, RequestRule, rebuild_journal
 from tests.registries import (
     SECOND,
+    ask,
     back_up,
     crash_with_a_line_in_the_journal_alone,
     folder_of,
@@ -436,3 +437,28 @@ def test_approvals_come_back_as_they_were(
         again.requests.apply()
         assert again.requests.status(first.request).stage == "completed"
         assert again.access.check_trail().valid
+
+
+def test_a_shorter_journal_and_a_restore_change_no_count(
+    sqlite_registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = sqlite_registry
+    anna, bob = (
+        Decider(shown=registry.access.create(who, ["operate"], owner=who)[1])
+        for who in ("anna", "bob")
+    )
+    registry.rules.set("erase", TWO)
+    (one,) = registry.requests.accept([Request((PERSON,))])
+    registry.requests.approve(one.request, by=anna)
+    ask(registry, "restrict", OTHER)
+    set_clock(monkeypatch, today() + timedelta(days=1))
+    backup = back_up(registry, tmp_path / "backup")
+    registry.compact_journal(0)
+    registry.close()
+    with backup.restore() as again:
+        assert again.rules.read() == {"erase": TWO}
+        with pytest.raises(NeedsDecision, match="somebody else"):
+            again.requests.approve(one.request, by=anna)
+        again.requests.approve(one.request, by=bob)
+        again.requests.apply()
+        assert again.requests.status(one.request).stage == "completed"

@@ -44,6 +44,12 @@ def test_a_remark_is_found_and_sealed(registry: Registry) -> None:
             requests.remark(other, reference, note=note)
 
 
+def test_an_owner_has_a_name(sqlite_registry: Registry) -> None:
+    for owner in (" ", "@example.org"):
+        with pytest.raises(InvalidInput, match="name"):
+            sqlite_registry.access.create("desk", ["operate"], owner=owner)
+
+
 def test_no_file_has_it_in_words(sqlite_registry: Registry) -> None:
     (status,) = sqlite_registry.requests.accept([Request(("person 3",))])
     sqlite_registry.requests.remark(status.request, TICKET, note=NOTE)

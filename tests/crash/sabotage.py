@@ -300,7 +300,16 @@ _FLUSHING = ("destroying keys", "entering the ledger")
 _RECTIFYING = Theme((ASK_AGAIN,), ("rectify",))
 _RESTRICTING = Theme((ASK_AGAIN,), ("restrict", "lift"))
 _CANCELLING = Theme(("back up", "cancel", "restore"), ("restrict", "hold"))
+
+
+def apply_without_approval(line: Line) -> None:
+    """Take whatever waits, whether two people approved it or not."""
+    del line
+    put(RequestStatus, "is_held_up", lambda one, day: False)
+
+
 SABOTAGES: Mapping[str, Sabotage] = {
+    "apply-without-approval": Sabotage(apply_without_approval, n_strikes=3, seed=1),
     "complete-without-applying": Sabotage(complete_without_applying, NAMES),
     "complete-in-two-transactions": Sabotage(complete_in_two_transactions, (CARELESS,)),
     "destroy-keys-before-the-commit": Sabotage(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import DATA_MISSING, WRONG_INPUT, CommandFailed
+from ..exceptions import ExpungeError
+from .output import DATA_MISSING, WRONG_INPUT, CommandFailed, print_note
 
 if TYPE_CHECKING:
     from ..registry import Decider, Registry
@@ -45,7 +46,10 @@ Actor = Annotated[
     ),
 ]
 Why = Annotated[
-    str, typer.Option(metavar="TEXT", help="Why you do this, for the access log.")
+    str,
+    typer.Option(
+        metavar="TEXT", help="Why you do this, for the access log; name nobody."
+    ),
 ]
 SHOWN_IN = "EXPUNGE_TOKEN"  # where somebody shows a token that says whose it is
 
@@ -108,17 +112,24 @@ def operator() -> "Decider":
     """Return who calls: the user of this system, or who they say they are."""
     from ..registry import Decider
 
-    name = ACTING.name or getpwuid(os.getuid()).pw_name
+    name = ACTING.name
+    if not name:
+        try:
+            name = getpwuid(os.getuid()).pw_name
+        except KeyError:  # in a container, whose users have no names
+            name = f"user {os.getuid()}"
     shown = os.environ.get(SHOWN_IN, "").strip()
     return Decider(name, shown, "command line", ACTING.why)
 
 
 def note(registry: "Registry", action: str, *targets: str) -> None:
     """Write into the access log what was done here, a line for each target."""
-    by = operator()
-    registry.access.record(
-        [(by.name, action, target, by.via, by.reason) for target in targets or ("",)]
-    )
+    by, every = operator(), targets or ("",)
+    lines = [(by.name, action, target, by.via, by.reason) for target in every]
+    try:
+        registry.access.record(lines)
+    except ExpungeError as error:  # what was done is done, and its answer is handed out
+        print_note(f"the access log could not be written: {error}")
 
 
 def open_registry(folder: Path) -> "Registry":

@@ -387,8 +387,9 @@ def answer_requests(
     if sent:
         note(registry, "send request", *sent)
     if asked.reference:
-        for request in sent:
-            registry.requests.remark(request, asked.reference)
+        from ..registry import Remark
+
+        registry.requests.remark_all(dict.fromkeys(sent, Remark(asked.reference)))
     files = {}
     if folder is not None:
         for request, receipt in outcome.receipts.items():

@@ -30,7 +30,7 @@ from ..promise.verification import Verdict
 from .clock import read_clock
 from .completion import state_entry
 from .context import WAIT, RegistryPart, next_entry_time, read_ledger
-from .decisions import any_two, is_same, read_rules
+from .decisions import any_two, is_same, list_names, read_rules
 from .now import now
 from .recovery.losses import ISSUED
 from .statements import SESSION, delete_token
@@ -134,8 +134,11 @@ class RegistryAccess(RegistryPart):
         """
         if days < 1:
             raise InvalidInput(f"days={days}; a token is valid for at least a day")
-        if owner:
-            _require_name(owner)
+        if owner and not list_names(_require_name(owner)):
+            raise InvalidInput(
+                f"owner={owner!r}, in which there is no name; give the name that the "
+                "person signs in with"
+            )
         time = now()
         with self._context.store.read(snapshot=False) as connection:
             decides = not any_two(read_rules(connection))

@@ -429,10 +429,12 @@ _APPLY = _ONE.where(requests.c.stage == ACCEPTED).values(
     retained_until=bindparam("until"),
     near=case((IS_NEAR_MISS, 1), else_=0),
     error="",
+    missing="",
+    waits="",
 )
 # One that some models have answered already cannot be taken back.
 _CANCEL = _ONE.where(requests.c.stage == ACCEPTED, requests.c.outcome == "").values(
-    stage=CANCELLED, error=""
+    stage=CANCELLED, error="", missing="", waits=""
 )
 _COMPLETE = _ONE.where(requests.c.stage == APPLIED).values(
     stage=COMPLETED, completed=bindparam("time"), receipt=bindparam("text")

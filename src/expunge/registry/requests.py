@@ -1009,7 +1009,11 @@ class RegistryRequests(RegistryPart):
             Any text, at most 2000 characters.
         """
         require_request_id(request)
-        write_remarks(self._context, {request: Remark(reference, note)})
+        self.remark_all({request: Remark(reference, note)})
+
+    def remark_all(self, found: Mapping[str, Remark]) -> None:
+        """Write remarks beside requests, all at once; see ``remark``."""
+        write_remarks(self._context, found)
 
     def remarks(self, requests: Sequence[str]) -> dict[str, Remark]:
         """Return what was written beside requests; those without are left out."""

@@ -26,7 +26,7 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
 from ..exceptions import Busy, InvalidInput, RequestConflict, UnknownRequest
-from ..registry import Callback, Registry, Request
+from ..registry import Callback, Registry, Remark, Request
 from ..registry.context import WAIT
 from ..registry.now import now
 from ..registry.trail import Note
@@ -375,8 +375,12 @@ class Intake:
         given = {request: text for request, text in given.items() if text}
         if given:
             there = self.registry.requests.remarks([*given])
-            for request in given.keys() - there.keys():
-                self.registry.requests.remark(request, given[request])
+            new = {
+                request: Remark(text)
+                for request, text in given.items()
+                if request not in there
+            }
+            self.registry.requests.remark_all(new)
 
     def _choose(self, one: Submission, ids: tuple[str, ...]) -> tuple[str, ...]:
         """Return whom a request names: for new rows, by which id each model does."""

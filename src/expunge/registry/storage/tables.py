@@ -152,13 +152,15 @@ request_tags = Table(
     ForeignKeyConstraint(["request"], ["requests.request"]),
 )
 
-# What operators wrote down beside requests, sealed. The tag is of the reference.
+# What operators wrote down beside requests, sealed; it goes with their records. The tag
+# is of the reference.
 remarks = Table(
     "remarks",
     schema,
     Column("request", Text, primary_key=True),
     Column("tag", Text, nullable=False),
     Column("sealed", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["request"], ["requests.request"], ondelete="CASCADE"),
     Index(None, "tag"),
 )
 
