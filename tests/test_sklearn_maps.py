@@ -2,6 +2,7 @@
 """scikit-learn's transformers that learn nothing: alone, before, after other steps."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -562,6 +563,32 @@ class TestBefore:
         extended = ExtendedTable(X, learned.recipe.described.made)
         assert len(extended) == len(list(extended)) == 3
         np.testing.assert_array_equal(extended[1], X[:, 1])
+
+
+def halve(X: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(X / 2.0)
+
+
+@expunge.stored
+@dataclass(frozen=True)
+class Halve:
+    """What the refusal of a function says."""
+
+    encode = staticmethod(halve)
+
+
+def test_a_function_of_ones_own_is_a_map_in_three_lines(tmp_path: Path) -> None:
+    X = rows()
+    said = r"@dataclass\(frozen=True\) class Halve: encode = staticmethod\(halve\)"
+    with pytest.raises(Unsupported, match=said):
+        LinearRegression(preprocessing=FunctionTransformer(halve)).fit(X, X[:, 0])
+    steps = make_column_transformer(
+        (make_pipeline(Halve(), StandardScaler()), [0, 1]), (Halve(), [2])
+    )
+    ours = LogisticRegression(alpha=1e-2, preprocessing=steps)
+    ours.fit(X, labels(X), people(len(X))).save(tmp_path)
+    again = expunge.load(tmp_path).forget(["person 3"])
+    np.testing.assert_array_equal(again.coef_, ours.forget(["person 3"]).coef_)
 
 
 class TestAfter:

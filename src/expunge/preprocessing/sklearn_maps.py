@@ -291,10 +291,12 @@ def _read_function(step: FunctionTransformer) -> dict[str, Any]:
         why = "no file and no certificate can hold its code"
         if getattr(np, called, None) is step.func:
             why = "it does not make one number of each"
+        own = called if called.isidentifier() else "function"
         raise Unsupported(
             f"FunctionTransformer({called}): {why}; use a function of NumPy such as "
-            "np.log1p, or write it as a map of rows of your own: a frozen dataclass "
-            "with encode (expunge.Encoder)"
+            "np.log1p, or make it a map of rows, a frozen dataclass that whoever loads "
+            "the model imports: @expunge.stored @dataclass(frozen=True) class "
+            f"{own.title().replace('_', '')}: encode = staticmethod({own})"
         )
     word, given = name.rpartition(".")[2], dict(step.kw_args or {})
     allowed = ELEMENTWISE.get(word, ())
