@@ -133,3 +133,35 @@ class TestCommands:
         page = tmp_path / "churn.html"
         assert call("processing", "churn", *there, "--to", page).code == DONE
         assert call("processing", "none", *there).code == WRONG_INPUT
+
+
+class TestCalendar:
+    def test_has_every_day_once(self, tmp_path: Path) -> None:
+        folder = tmp_path / "registry"
+        with Registry.create(folder) as registry:
+            registry.fit("churn", estimator(), **by_name(data()))
+            why = "legal-claims"
+            held = Request(("person 1",), right="hold", reason=why, until="2999-05-06")
+            apart = Request(("person 2",), right="restrict")
+            registry.requests.submit([held, apart])
+            asked = Request(("person 3",), submitted="2026-01-31")
+            registry.requests.accept([asked])
+        (due, ends) = call("calendar", "-r", folder, "--json").json["days"]
+        assert (due["day"], ends["day"]) == ("2026-02-28", "2999-05-06")
+        path = tmp_path / "days.ics"
+        for _ in range(2):
+            assert call("calendar", "-r", folder, "--to", path).code == DONE
+        lines = path.read_bytes().split(b"\r\n")
+        assert lines[0] == b"BEGIN:VCALENDAR" and lines[-2:] == [b"END:VCALENDAR", b""]
+        assert all(len(line) <= 75 for line in lines)
+        assert lines.count(b"BEGIN:VEVENT") == lines.count(b"TRIGGER:-P7D") == 2
+        assert b"DTSTART;VALUE=DATE:20260228" in lines
+        whole = path.read_bytes().replace(b"\r\n ", b"").decode()
+        assert f"Answer request {asked.request[:12]} (erase\\, gdpr)" in whole
+        assert "person" not in whole
+        rows = call("holds", "-r", folder, "--json").json["holds"]
+        assert [(one["place"], one["until"]) for one in rows] == [
+            ("held", "2999-05-06"),
+            ("restricted", ""),
+        ]
+        assert {one["request"] for one in rows} == {held.request, apart.request}

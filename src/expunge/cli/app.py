@@ -280,6 +280,14 @@ COMMANDS = {
         "expiry",
         "Destroy records that were kept long enough, and enter it in the ledger.",
     ),
+    "calendar": (
+        "reports",
+        "Write the days that must not be missed as a file for calendars.",
+    ),
+    "holds": (
+        "reports",
+        "List what is held or restricted, with reason and end.",
+    ),
     "report": (
         "reports",
         "Count requests by kind, law, outcome and month, and how long answers took.",

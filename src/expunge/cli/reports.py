@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``expunge report`` and ``expunge processing``: for officers and authorities."""
+"""``expunge report``, ``processing``, ``calendar``, ``holds``: for officers."""
 
 from datetime import date
 from enum import StrEnum
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .options import FOLDER, Folder, ModelName, open_registry
-from .output import Result, TextTable
+from .output import Result, TextTable, format_count
 
 To = Annotated[
     Path | None,
@@ -80,3 +80,34 @@ def processing(name: ModelName, *, to: To = None, registry: Folder = FOLDER) -> 
         return Result(sheet.to_json(), sheet.to_html())
     write_new_file(to, sheet.to_html().encode())
     return Result(sheet.to_json() | {"file": str(to)}, f"sheet in {to}")
+
+
+def calendar(*, to: To = None, registry: Folder = FOLDER) -> Result:
+    """Write the days that must not be missed as a file for calendars (.ics).
+
+    Deadlines of requests that wait, ends of holds, and the next deletion lists, each a
+    whole day with a reminder a week before. Written again, it moves the same events.
+    """
+    from ..disk import replace_file
+    from ..reports import calendar_to_ics, list_days
+
+    with open_registry(registry) as opened:
+        days = [one._asdict() for one in list_days(opened)]
+        text = calendar_to_ics(opened)
+    if to is None:
+        return Result({"days": days}, text.replace("\r\n", "\n").rstrip("\n"))
+    replace_file(to, text.encode())
+    n = format_count(len(days), "day")
+    return Result({"days": days, "file": str(to)}, f"{n} in {to}")
+
+
+def holds(*, registry: Folder = FOLDER) -> Result:
+    """List what is held or restricted, with reason and end.
+
+    Rows that a request keeps sealed apart; no release contains them.
+    """
+    with open_registry(registry) as opened:
+        found = opened.figures.rows_apart()
+    rows = [(one.until or "-", one.place, one.reason, one.request) for one in found]
+    table = TextTable(("until", "place", "reason", "request"), rows)
+    return Result({"holds": [one._asdict() for one in found]}, table)

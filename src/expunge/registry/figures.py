@@ -9,6 +9,7 @@ from sqlalchemy import select
 from ..ledger.documents import day_of
 from .context import RegistryPart
 from .request import requests as table
+from .storage.tables import rows
 
 
 class RequestFigures(NamedTuple):
@@ -29,8 +30,26 @@ _COLUMNS = tuple(table.c[name] for name in RequestFigures._fields)
 _DAY = 24 * 60 * 60 * 1000  # in milliseconds
 
 
+class RowsApart(NamedTuple):
+    """Rows that a request set apart: where they are, why, and until which day."""
+
+    request: str
+    place: str
+    reason: str
+    until: str
+
+
 class RegistryFigures(RegistryPart):
     """Figures of all requests, as ``Registry.figures``."""
+
+    def rows_apart(self) -> list[RowsApart]:
+        """Return which requests hold or restrict rows, by the day on which it ends."""
+        apart = rows.c.place.in_(("restricted", "held"))
+        columns = [rows.c[name] for name in RowsApart._fields]
+        query = select(*columns).where(apart).distinct()
+        with self._context.store.read(snapshot=False) as connection:
+            found = [RowsApart(*row) for row in connection.execute(query)]
+        return sorted(found, key=lambda one: (one.until or "9999", one.request))
 
     def requests(self) -> Iterator[RequestFigures]:
         """Yield the figures of every request, in no order."""
