@@ -2,6 +2,8 @@
 """Encoders from elsewhere, their embeddings, and heads on them."""
 
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from decimal import Decimal
@@ -395,6 +397,28 @@ class TestImages:
         np.testing.assert_array_equal(loaded.predict(images), ours.predict(images))
 
 
+# Makes folders as another process does at that moment, for rows of one's own and of
+# both: arguments are where, one's own name, and the other's.
+SHARING = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from expunge.preprocessing.embedding_cache import EmbeddingCache
+
+place, name, other = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+for number in range(5):
+    (place / f"{name} {number}").touch()
+    while not (place / f"{other} {number}").exists():
+        time.sleep(0)
+    EmbeddingCache(place / "folders" / str(number)).complete(
+        [name, name],
+        [name, "both"],
+        identity="x",
+        embed=lambda some: np.full((len(some), 2), float(len(name))),
+    )
+"""
+
+
 class TestCache:
     """It spares the encoder, and forgets with the person."""
 
@@ -453,6 +477,27 @@ class TestCache:
                 copyfile(path, tmp_path / f".{path.name}.{ending}")
         ours.forget(["person 4"])
         assert not any(row in path.read_bytes() for path in tmp_path.iterdir())
+
+    def test_two_processes_may_create_one_folder_at_once(self, tmp_path: Path) -> None:
+        names = ("left", "right")
+        both = [
+            subprocess.Popen([sys.executable, "-c", SHARING, tmp_path, *given])
+            for given in (names, names[::-1])
+        ]
+        assert [one.wait(60) for one in both] == [0, 0]
+        for folder in (tmp_path / "folders").iterdir():
+            cache, asked = EmbeddingCache(folder), list[Any]()
+
+            def embed(some: Any, asked: list[Any] = asked) -> Any:
+                asked.extend(some)
+                return np.zeros((len(some), 2))
+
+            texts, owners = [*names, *names], [*names, "both", "both"]
+            found = cache.complete(texts, owners, identity="x", embed=embed)
+            assert asked == []  # one key, and nobody's file without the other's rows
+            assert found[:, 0].tolist() == [4.0, 5.0, 4.0, 5.0]
+            cache.forget([*names, "both"])
+            assert [path.name for path in folder.iterdir()] == ["key"]
 
     def test_what_another_process_forgets_is_not_written_back(
         self, tmp_path: Path
