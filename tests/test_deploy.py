@@ -28,6 +28,7 @@ from .postgres import create_database
 
 ROOT = Path(__file__).parents[1]
 UNIT = ROOT / "deploy/expunge.service"
+ALERTS, CADDYFILE = ROOT / "deploy/alerts.yml", ROOT / "deploy/Caddyfile"
 IMAGE = re.compile(r"[a-z0-9./-]+:\d+\.\d+[\w.-]*")
 # First the calls end, and then the threads beside them.
 LONGEST_DRAIN = 2 * DRAIN
@@ -184,6 +185,12 @@ class TestCompose:
         options = {one for one in service["command"] if one.startswith("--")}
         assert options <= options_of_serve()
 
+    def test_nobody_fills_memory_or_disk(self, compose: Any) -> None:
+        for part in compose["services"].values():
+            assert part["mem_limit"] == part["memswap_limit"]  # nothing is swapped
+            assert part["ulimits"]["core"] == 0
+            assert {"max-size", "max-file"} <= set(part["logging"]["options"])
+
     def test_the_database_is_reached_from_inside_alone(self, compose: Any) -> None:
         assert compose["services"]["database"]["networks"] == ["inside"]
         assert "ports" not in compose["services"]["database"]
@@ -262,3 +269,85 @@ def test_the_proxy_lets_batches_through_and_logs_nothing() -> None:
     assert not [line for line in words if line.startswith(("log", "encode"))]
     assert "reverse_proxy 127.0.0.1:8300 {" in words
     assert "respond @inside 404" in words and "@inside path /metrics" in words
+
+
+def ask_tool(tool: str, *words: str | Path) -> str:
+    """Return what a tool says of a file of ours, or say that it was not asked."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"NOT TESTED: there is no {tool}")
+    done = subprocess.run([tool, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_caddy_reads_the_proxy() -> None:
+    ask_tool("caddy", "validate", "--adapter", "caddyfile", "--config", CADDYFILE)
+
+
+@pytest.fixture(scope="module")
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    return list(group["rules"])
+
+
+class TestAlerts:
+    def test_prometheus_reads_them(self) -> None:
+        ask_tool("promtool", "check", "rules", ALERTS)
+
+    def test_each_has_a_runbook(self, rules: list[dict[str, Any]]) -> None:
+        page = (ROOT / "docs/operations.md").read_text()
+        described = re.findall(r"^### (Expunge\w+)$", page, re.M)
+        assert [rule["alert"] for rule in rules] == described
+        for rule in rules:
+            anchor = rule["annotations"]["runbook"].partition("#")[2]
+            assert anchor == rule["alert"].lower()
+            assert rule["labels"]["severity"] in ("page", "ticket")
+
+    def test_metrics_exist(self, rules: list[dict[str, Any]]) -> None:
+        asked = " ".join(rule["expr"] for rule in rules)
+        asked += (ROOT / "deploy/dashboard.json").read_text()
+        made = (ROOT / "src/expunge/service/metrics.py").read_text()
+        for name in set(re.findall(r"expunge_[a-z_]+", asked)):
+            assert f'"{name.removesuffix("_bucket")}"' in made
+
+
+def test_the_dashboard_shows_every_metric_and_asks_nobody_else() -> None:
+    text = (ROOT / "deploy/dashboard.json").read_text()
+    board = json.loads(text)
+    made = (ROOT / "src/expunge/service/metrics.py").read_text()
+    for name in re.findall(r'"(expunge_[a-z_]+)"', made):
+        assert name in text
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(ids) == len(set(ids)) and "http" not in text
+
+
+def test_kubernetes_runs_what_the_image_has() -> None:
+    rendered = ask_tool("kubectl", "kustomize", ROOT / "deploy/kubernetes")
+    parts = {
+        (part["kind"], part["metadata"]["name"]): part
+        for part in yaml.safe_load_all(rendered)
+    }
+    accepts, applies = (
+        parts["Deployment", f"expunge-{name}"]["spec"]
+        for name in ("accepting", "applying")
+    )
+    assert applies["replicas"] == 1 and applies["strategy"]["type"] == "Recreate"
+    for spec in (accepts, applies):
+        pod = spec["template"]["spec"]
+        (main,) = pod["containers"]
+        assert ("--accept-only" in main["args"]) == (spec is accepts)
+        assert {
+            one for one in main["args"] if one.startswith("--")
+        } <= options_of_serve()
+        assert str(pod["securityContext"]["runAsUser"]) == last("USER").split(":")[0]
+        assert pod["terminationGracePeriodSeconds"] > LONGEST_DRAIN
+        for container in (main, *pod["initContainers"]):
+            limits = container["securityContext"]
+            assert limits["readOnlyRootFilesystem"]
+            assert limits["capabilities"] == {"drop": ["ALL"]}
+            assert container["image"].startswith("expunge:")
+            mounted = {one["name"] for one in container["volumeMounts"]}
+            assert mounted <= {one["name"] for one in pod["volumes"]}
+    (settings,) = (part for (kind, _), part in parts.items() if kind == "ConfigMap")
+    own = settings["data"]["service.toml"]
+    assert own == (ROOT / "deploy/service.toml").read_text()
