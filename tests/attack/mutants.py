@@ -23,6 +23,7 @@ import numpy as np
 from . import addition_mutants as additions
 from . import draws
 from . import engine_mutants as engines
+from . import exact_mutants as exact
 from . import input_mutants as inputs
 from . import look_mutants as looks
 from . import preprocessing_mutants as preprocessing
@@ -867,6 +868,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "forget-declarations": Mutant(forget_declarations, CLAIMS),
     "take-anybodys-row": Mutant(take_anybodys_row, CLAIMS),
     "repeat-seeded-noise": Mutant(repeat_seeded_noise, CLAIMS),
+    "sum-in-floats": Mutant(exact.sum_in_floats, ("exact",)),
+    "round-without-a-bound": Mutant(exact.round_without_a_bound, ("exact",)),
+    "keep-items-of-nobody": Mutant(exact.keep_items_of_nobody, ("exact",)),
     "weigh-who-left": Mutant(engines.weigh_who_left_on_the_device, DEVICE),
     "leave-rows-there": Mutant(engines.leave_rows_on_the_device, DEVICE),
     "round-rows-there": Mutant(engines.round_rows_on_the_device, DEVICE),

@@ -46,6 +46,7 @@ KINDS: Mapping[str, str] = {
     "interrupts": "interrupts",
     "threads": "threads",
     "claims": "claims",
+    "exact": "exact",
     "long": "engines:attack_long",
     "dask": "engines:attack_dask",
     "device": "engines:attack_device",
