@@ -117,6 +117,8 @@ def approve_under_another_name(desk: Desk) -> None:
     with pytest.raises(NeedsDecision, match="somebody else"):
         by = Decider("bob", desk.anna)
         desk.registry.requests.approve(desk.request, by=by)
+    said = desk.registry.access.trail(0, 1000)
+    assert "bob" not in {one.actor for one in said}  # nor does the access log say so
 
 
 def approve_without_a_token(desk: Desk) -> None:

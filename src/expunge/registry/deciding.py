@@ -57,7 +57,7 @@ class Decider:
     Parameters
     ----------
     name
-        For the access log; by default the token says it.
+        For the access log, where no token is shown: a token says who it is.
     shown
         The secret of a token or a session. Where two people must decide, each shows one
         that says whose it is.
@@ -90,7 +90,7 @@ def make_decision(
         if token is None:
             raise InvalidInput("the token is unknown or expired; show another one")
         person = token.owner if token.decides else ""
-        name = name or token.owner or token.name
+        name = token.name  # whatever the caller says
     return Decision(
         about=about,
         step=step,
