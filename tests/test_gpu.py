@@ -141,10 +141,20 @@ def test_the_other_passes_are_the_same_on_a_device(
     thetas = rng.normal(size=(3, rows.n_columns * loss.outputs))
 
     def passes(source: Any) -> list[Any]:
-        steepest = []
+        steepest: list[Any] = []
         if np.isfinite(loss.curvature_bound):  # a parabola is above it
             found = sums.largest_hessian(loss, source, theta=thetas[0])
             steepest.append(found.dense())
+        if loss.curvature_jump > 0.0:
+            lost, n_lost = sums.hessian_lost(
+                loss,
+                source,
+                anchor=thetas[0],
+                theta=thetas[1],
+                way=0.1,
+                doubts=(1e-14, 1e-14, 0.0),
+            )
+            steepest += [lost.dense(), n_lost]
         return [
             *steepest,
             sums.slopes_at_each(loss, source, thetas=thetas),
