@@ -252,7 +252,7 @@ class Forgetful(Forgetting):
                 added = read_addition(self, grown, X, y, sample_weight=sample_weight)
                 owners = read_owners(private, subjects, n_rows=len(added))
                 assert grown.private is not None
-                added = with_owners(added, owners or (), model=grown)
+                added = with_owners(added, owners, model=grown)
                 after = replace_places(
                     grown.private, NO_ROWS, added=added, owners=owners
                 )

@@ -35,7 +35,6 @@ from ..preprocessing.hashed import read_input_map
 from ..preprocessing.mapped import PublicMap
 from ..private_model.model import PrivateModel
 from ..private_model.snapshot import PublicModel, Snapshot
-from ..private_model.subjects import owners_of
 from ..promise.scope import Scope
 from .forgetting import Forgetting, public_model, require_known, snapshot_of
 from .rows import with_owners
@@ -147,8 +146,7 @@ def read_rows(
     if snapshot.public.feature_names is not None and as_frame(X) is None:
         del estimator.feature_names_in_  # scikit-learn would warn of missing names
     rows: Rows = estimator._read_added(snapshot, X, y, sample_weight=sample_weight)
-    owners = () if subjects is None else owners_of(subjects, len(rows))
-    return with_owners(rows, owners, model=snapshot)
+    return with_owners(rows, subjects, model=snapshot)
 
 
 def fit_copy(

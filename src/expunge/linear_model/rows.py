@@ -7,7 +7,7 @@ those of a request like them.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
@@ -60,6 +60,7 @@ from ..private_model.composition import UNCHANGED, Encoding
 from ..private_model.labels import Labels
 from ..private_model.model import require_optimised
 from ..private_model.snapshot import Snapshot
+from ..private_model.subjects import owners_of
 from ..private_model.training_rows import KeptRows, MirroredRows, TrainingRows
 from ..promise.budget import Budget
 from ..removal import Mechanism
@@ -545,13 +546,20 @@ def make_room(estimator: Any, snapshot: Snapshot, X: Any, y: Any) -> Snapshot:
     return snapshot if private is snapshot.private else snapshot.keep(private)
 
 
-def with_owners(rows: Rows, owners: Sequence[str], *, model: Snapshot) -> Rows:
-    """Return rows to add with what a model keeps of whose they are."""
+def with_owners(
+    rows: Rows, owners: Iterable[object] | str | None, *, model: Snapshot
+) -> Rows:
+    """Return rows to add with what a model keeps of whose they are.
+
+    ``owners`` are those of each row, or the one of all of them.
+    """
     encoding: Any = getattr(model.private, "encoding", None)
     learned = None if encoding is None else encoding.learned
-    if learned is None:
+    if learned is None or key_of(learned.recipe.described) is None:
         return rows
-    return with_people(rows, owners, described=learned.recipe.described)
+    owners = [owners] * len(rows) if isinstance(owners, str) else owners
+    named = owners_of(owners, len(rows))
+    return with_people(rows, named, described=learned.recipe.described)
 
 
 def read_addition(

@@ -51,7 +51,7 @@ def code_rows(
     name: str,
     *,
     new: NewRows,
-    subjects: Iterable[object] | None = None,
+    subjects: Iterable[object] | str | None = None,
 ) -> Rows:
     """Return rows as a model keeps its own; the lock is held."""
     from ..linear_model.fitting import read_rows  # scikit-learn takes a second

@@ -460,8 +460,8 @@ def _code_rows(context: Context, sent: _Sent) -> _Sent:
             for one, some in tags.items()
             if any(name in there.get(tag, ()) for tag in some)
         )
-        owners = [next(held, sent.subjects[0])] * len(new.y)
-        rows[name] = dump_rows(code_rows(context, name, new=new, subjects=owners))
+        owner = next(held, sent.subjects[0])
+        rows[name] = dump_rows(code_rows(context, name, new=new, subjects=owner))
     details = json.dumps({"models": fits}, sort_keys=True)
     return replace(sent, row=replace(sent.row, details=details), rows=rows)
 
