@@ -480,6 +480,7 @@ class TestCache:
 
     def test_two_processes_may_create_one_folder_at_once(self, tmp_path: Path) -> None:
         names = ("left", "right")
+        (tmp_path / "folders").mkdir()
         both = [
             subprocess.Popen([sys.executable, "-c", SHARING, tmp_path, *given])
             for given in (names, names[::-1])
