@@ -330,7 +330,8 @@ def test_help_shows_the_parameters(kind: Any) -> None:
 
 
 def test_every_parameter_described_is_one() -> None:
-    kinds = Forgetful.by_name.values()
+    # Exact models describe their own.
+    kinds = [one for one in Forgetful.by_name.values() if issubclass(one, Forgetful)]
     taken = {name for kind in kinds for name in signature(kind).parameters}
     assert taken == set(PARAMETERS)
 
