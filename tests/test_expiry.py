@@ -47,6 +47,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         registry.requests.accept([Request(("person 3",), CANCELLED)])
         registry.requests.cancel(CANCELLED)
+        for request in (OLD, HELD):
+            registry.requests.remark(request, "ticket", note="by post")
         registry.access.record([("ada", "look at request", OLD)] * 3)
         registry.access.seal_trail()
         registry.access.record([("bob", "look at request", HELD)])
@@ -80,6 +82,7 @@ def require_expired(registry: Registry) -> None:
         with pytest.raises(UnknownRequest):
             registry.requests.status(request)
     assert registry.requests.receipt(HELD) and registry.requests.receipt(NEW)
+    assert {*registry.requests.remarks([OLD, HELD])} == {HELD}
     assert [one.actor for one in registry.access.trail()][:2] == ["bob", "eve"]
     assert registry.access.check_trail().valid, registry.access.check_trail().says
     assert not is_excluded(registry, "person 1")
