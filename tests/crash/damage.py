@@ -178,6 +178,8 @@ class DamagedJournals(Trial):
         """Damage the journal so often at the most; yield what was tried each time."""
         with self._told() as (place, in_peace):
             for _ in range(min(n_strikes, DAMAGES_EACH)):
+                if self.memory.complaints:
+                    return
                 attempt = self._attempt(place.rebuilt)
                 apart(put_back, place.folder, place.latest)
                 said = judged(self._complaints_after, place, attempt, in_peace)
