@@ -447,16 +447,12 @@ def release_after_it_counts() -> None:
         finished = base.private_model(estimator)
         real(estimator, replace(snapshot, private=finished))
 
-    put("linear_model.base", "set_snapshot", set_snapshot)
+    put_everywhere("linear_model", "set_snapshot", set_snapshot)
 
 
 def write_without_a_lock() -> None:
     """Let every thread have a lock of its own."""
-    for place in (
-        "linear_model.base",
-        "linear_model.fitting",
-    ):
-        put(place, "write_lock", lambda shared: threading.RLock())
+    put_everywhere("linear_model", "write_lock", lambda shared: threading.RLock())
 
 
 def undo_a_failed_fit() -> None:
@@ -581,14 +577,14 @@ def count_each_copy_alone() -> None:
 
 def save_what_was_set() -> None:
     """Save the parameters of now with a release of before."""
-    base = import_module("expunge.linear_model.base")
+    forgetting = import_module("expunge.linear_model.forgetting")
 
     def save(self: Any, path: Any) -> None:
-        base.finish_request(self)
-        snapshot = base.snapshot_of(self)
+        forgetting.finish_request(self)
+        snapshot = forgetting.snapshot_of(self)
         parameters = self.get_params(deep=False) | {"random_state": None}
         public = replace(snapshot.public, parameters=parameters)
-        base.save(replace(snapshot, public=public), path)
+        forgetting.save(replace(snapshot, public=public), path)
 
     put(FORGETFUL, "save", save)
 
