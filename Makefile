@@ -45,7 +45,9 @@ all: check test
 
 # In an environment of its own: a first look need not wait for what developers need.
 demo: $(DEMO)/packages.stamp
-	PYTHONPATH=src $(DEMO)/bin/python -m expunge demo $(ARGS)
+	$(DEMO)/bin/python -c 'import pathlib, sysconfig; path = sysconfig.get_path("purelib"); \
+	    pathlib.Path(path, "expunge.pth").write_text(str(pathlib.Path("src").resolve()))'
+	$(DEMO)/bin/python -m expunge demo $(ARGS)
 
 serve: $(READY)
 	$(BIN)/expunge serve --demo demo-service $(ARGS)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command that shows expunge at work, on people who are made up."""
 
+import sys
 from pathlib import Path
+from shutil import which
 from tempfile import mkdtemp
 from typing import Annotated
 
@@ -64,7 +66,8 @@ def demo(
     key, tampered = folder / "public.pem", folder / "forged-receipt.json"
     text = [put_under(heading, line) for heading, line in said]
     # Not wrapped, so that it can be copied.
-    text.append(f"{'Try':<{HEADING_WIDTH}}expunge verify {tampered} --key {key}")
+    program = "expunge" if which("expunge") else f"{sys.executable} -m expunge"
+    text.append(f"{'Try':<{HEADING_WIDTH}}{program} verify {tampered} --key {key}")
     if show:
         import webbrowser
 
