@@ -432,8 +432,8 @@ class TestCompletion:
 
     def test_commands(self) -> None:
         assert self.complete("re") == [
-            *("request", "rectify", "remark", "refuse", "report", "release"),
-            "remove",
+            *("recommend", "request", "rectify", "remark", "refuse", "report"),
+            *("release", "remove"),
             *("reanchor", "restore"),
         ]
 

@@ -217,7 +217,10 @@ COMMANDS = {
         "models",
         "Predict the rows of a table with the newest release of a model.",
     ),
-    "recommend": ("exact", "Recommend items to somebody who has these."),
+    "recommend": (
+        "exact",
+        "Recommend items to somebody who has these, by the newest release of a model.",
+    ),
     "who": ("people", "Say what is known of people, before they are answered."),
     "export": (
         "people",
@@ -282,7 +285,7 @@ COMMANDS = {
     ),
     "calendar": (
         "reports",
-        "Write the days that must not be missed as a file for calendars.",
+        "Write the days that must not be missed as a file for calendars (.ics).",
     ),
     "holds": (
         "reports",

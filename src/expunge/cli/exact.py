@@ -40,9 +40,12 @@ class ExactOptions:
     model: Annotated[
         ExactName | None,
         typer.Option(
+            metavar="MODEL",
             help="A model of exact sums, which forgets to the last bit, without noise "
-            "and without a budget. ease and popularity are recommenders: name --user "
-            "and --item. The others take columns that are numbers, as they are."
+            "and without a budget: ease or popularity, which are recommenders (name "
+            "--user and --item), or, of columns that are numbers as they are, "
+            "multinomial-nb, complement-nb, bernoulli-nb, nearest-centroid, "
+            "exact-ridge or exact-linear.",
         ),
     ] = None
     user: Annotated[
