@@ -182,6 +182,17 @@ def test_a_learnt_item_leaves_with_its_last_user_and_a_declared_one_stays() -> N
         declared.add([["cay", "q"]])
 
 
+@pytest.mark.parametrize("make", [lambda: EASE(l2=2), Popularity])
+def test_rows_with_an_item_whose_name_has_gone_are_refused(make: Any) -> None:
+    """As where a restriction is lifted: the name would have to come from nowhere."""
+    model = make().fit([["ann", "x"], ["ann", "rare"], ["bob", "x"], ["bob", "y"]])
+    kept: Any = exact_model(model).training_rows
+    rows = kept.rows.take(kept.find({"ann"}))
+    model.forget(["ann"])
+    with pytest.raises(InvalidInput, match="left the model with its last user"):
+        exact_model(model).add(rows)
+
+
 def test_published_weights_leave_and_recommendations_alone_do_not() -> None:
     table = [["ann", "x"], ["ann", "y"], ["bob", "x"], ["bob", "z"]]
     model = EASE(l2=2).fit(table)

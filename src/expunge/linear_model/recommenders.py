@@ -132,15 +132,21 @@ class ItemPairs(Formula):
             packed[0, i * (i + 1) // 2 + j] = found.data[lower]
         return WholeSums({"pairs": packed})
 
+    def own(self, sums: WholeSums) -> NDArray[np.int64]:
+        """Return what each place has: nothing, if no user has the item in it."""
+        packed = sums.narrow("pairs")
+        at = np.arange(max(len(self.items), WIDTH))
+        ends = at * (at + 3) // 2
+        found = np.zeros(len(at), dtype=np.int64)
+        inside = ends < len(packed)
+        found[inside] = packed[ends[inside]]
+        return found
+
     def present(self, sums: WholeSums) -> NDArray[np.intp]:
         """Return the places of the items that there are, by their names."""
-        n = len(self.items)
-        at = np.arange(n)
-        own = np.zeros(n, dtype=np.int64)
-        packed = sums.narrow("pairs")
-        ends = at * (at + 3) // 2
-        inside = ends < len(packed)
-        own[inside] = packed[ends[inside]]
+        own = np.zeros(len(self.items), dtype=np.int64)
+        found = self.own(sums)[: len(own)]
+        own[: len(found)] = found
         named = np.array([bool(name) for name in self.items], dtype=bool)
         places = np.flatnonzero(named & (self.declared | (own > 0)))
         names = np.array(self.items, dtype=object)[places]
@@ -148,7 +154,16 @@ class ItemPairs(Formula):
         return places[order]
 
     def left_by(self, sums: WholeSums) -> Self:
-        """Return the formula without the names of items that nobody has."""
+        """Return the formula without the names of items that nobody has.
+
+        Raises InvalidInput for rows that come back with an item whose name has gone.
+        """
+        used = np.flatnonzero(self.own(sums)).tolist()
+        if any(at >= len(self.items) or not self.items[at] for at in used):
+            raise InvalidInput(
+                "rows to add have an item that left the model with its last user, or "
+                "that it never had; fit again, or declare the items; nothing was added"
+            )
         there = set(self.present(sums).tolist())
         items = (name if at in there else "" for at, name in enumerate(self.items))
         return replace(self, items=tuple(items))
@@ -204,15 +219,9 @@ class UsersOfItems(ItemPairs):
         n = max(int(X.indices.max(initial=-1)) + 1, len(self.items))
         return WholeSums({"users": np.bincount(X.indices, minlength=n)[None]})
 
-    def present(self, sums: WholeSums) -> NDArray[np.intp]:
-        """Return the places of the items that there are, by their names."""
-        own = np.zeros(len(self.items), dtype=np.int64)
-        counts = sums.narrow("users")[: len(own)]
-        own[: len(counts)] = counts
-        named = np.array([bool(name) for name in self.items], dtype=bool)
-        places = np.flatnonzero(named & (self.declared | (own > 0)))
-        names = np.array(self.items, dtype=object)[places]
-        return places[np.argsort(names, kind="stable")]
+    def own(self, sums: WholeSums) -> NDArray[np.int64]:
+        """Return how many users the item in each place has."""
+        return sums.narrow("users")
 
     def answer(self, sums: WholeSums) -> NDArray[Any]:
         """Return how many users each item has, in the order of their names."""
