@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -82,12 +82,15 @@ class Trial(ABC):
         Of the story, and of whatever else is drawn.
     """
 
+    approves = False  # whether its processes approve what stories want approved
+
     def __init__(self, setting: Kills, seed: int, *, n_steps: int) -> None:
         self.memory = Memory()
         self._setting = setting
         self._seed = seed
         self._chance = random.Random(seed)
-        self.story = tell(seed, n_steps, self._theme())
+        story = tell(seed, n_steps, self._theme())
+        self.story = replace(story, four_eyes=story.four_eyes and self.approves)
 
     @abstractmethod
     def lives(self, n_strikes: int) -> Iterator[Life]:
@@ -119,6 +122,8 @@ Trials: TypeAlias = Callable[[int], Trial]
 
 class OneByOne(ComparedTrial):
     """A trial in which one process goes on where another was struck."""
+
+    approves = True
 
     def lives(self, n_strikes: int) -> Iterator[Life]:
         """Tell the story, struck so often at the most; yield each process's life."""
