@@ -800,7 +800,6 @@ MUTANTS: Mapping[str, Mutant] = {
     "ignore-free-intercepts": Mutant(wide.ignore_free_intercepts, WIDE),
     "no-lever-arm": Mutant(wide.no_lever_arm, WIDE),
     "no-mean-row": Mutant(wide.no_mean_row, WIDE),
-    "short-spread": Mutant(wide.short_spread, WIDE),
     "shrink-the-gram": Mutant(_scaled("removal.matrix_free", "gram_bound", 1e-3), WIDE),
     "keep-the-gradient": Mutant(wide.keep_the_gradient, WIDE),
     "keep-the-curvature": Mutant(wide.keep_the_curvature, WIDE),

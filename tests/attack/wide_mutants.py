@@ -99,16 +99,6 @@ no_mean_row = _change_form(
 """The same where the mean rows are known."""
 
 
-def short_spread() -> None:
-    """Take the mean of |x|^2 for that of |x|^2 over the columns."""
-
-    def change(found: Any, state: Any) -> Any:
-        width = state.anchor.size // len(state.sums.curvature)
-        return found._replace(coupling=found.coupling / np.sqrt(width))
-
-    _change_form("_joint_form", change)()
-
-
 def _keep(name: str) -> Callable[[], None]:
     """Return what leaves one of the sums over removed rows in."""
     return _change_state(
