@@ -39,6 +39,7 @@ from ..linear_model.base import (
     set_snapshot,
     snapshot_of,
 )
+from ..linear_model.exact import ExactClassifier
 from ..linear_model.generalised import GeneralisedRegression
 from ..linear_model.parameters import warn_without_budget
 from ..linear_model.rows import Prepared
@@ -47,6 +48,7 @@ from ..private_model.subjects import owners_of
 from ..promise.budget import Budget
 from ..promise.scope import Scope
 from ..removal import Mechanism
+from .exact import KINDS, adopt_exact
 from .objectives import (
     AdoptedObjective,
     EstimatorClass,
@@ -57,7 +59,11 @@ from .objectives import (
 from .parts import Parts, list_candidates, take_apart
 
 Adopted: TypeAlias = (
-    LogisticRegression | LinearRegression | SoftmaxRegression | GeneralisedRegression
+    LogisticRegression
+    | LinearRegression
+    | SoftmaxRegression
+    | GeneralisedRegression
+    | ExactClassifier
 )
 TUNED: dict[EstimatorClass, Any] = {
     LogisticRegression: TunedClassifier,
@@ -85,6 +91,7 @@ class AdoptOptions(TypedDict, total=False):
     keep_data: bool
     random_state: int | None
     classes: Sequence[Any] | None
+    decimals: int
 
 
 def from_sklearn(
@@ -106,14 +113,17 @@ def from_sklearn(
         A fitted LogisticRegression, OneVsRestClassifier of it, LinearSVC, Ridge,
         RidgeClassifier, Lasso, ElasticNet, SGDClassifier, SGDRegressor,
         PoissonRegressor, GammaRegressor or TweedieRegressor; a ...CV estimator of
-        these; a Pipeline that ends in one; or a search over any of them.
+        these; a Pipeline that ends in one; or a search over any of them. Or a
+        MultinomialNB, BernoulliNB, ComplementNB or NearestCentroid, which becomes a
+        model of exact sums.
     X, y
         The rows it was fitted on.
     subjects
         The owner of each row, as in ``fit``.
     **parameters
         ``sample_weight`` of the fit; ``mechanism``, ``budget``, ``keep_data``,
-        ``random_state`` and ``classes`` of the model. See ``AdoptOptions``.
+        ``random_state`` and ``classes`` of the model. See ``AdoptOptions``. Models of
+        exact sums take ``sample_weight``, ``keep_data``, ``classes`` and ``decimals``.
 
     Warns
     -----
@@ -121,6 +131,8 @@ def from_sklearn(
         If the coefficients moved by more than a relative 1e-3.
     """
     options: dict[str, Any] = dict(parameters)
+    if type(estimator) in KINDS:
+        return adopt_exact(estimator, X, y, subjects=subjects, options=options)
     choose_again = options.pop("retune", None) is not None
     _require_known(options)
     parts = take_apart(estimator)
@@ -238,11 +250,12 @@ def _prepare(
 
 def _require_known(parameters: dict[str, Any]) -> None:
     """Refuse options that the estimator decides, such as alpha."""
-    unknown = sorted(set(parameters) - set(AdoptOptions.__annotations__))
+    known = [one for one in AdoptOptions.__annotations__ if one != "decimals"]
+    unknown = sorted(set(parameters) - set(known))
     if unknown:
         raise InvalidInput(
             f"from_sklearn does not take {', '.join(unknown)}, which the fitted "
-            f"estimator decides; it takes {', '.join(AdoptOptions.__annotations__)}"
+            f"estimator decides; it takes {', '.join(known)}"
         )
 
 
