@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from expunge import EASE, MultinomialNB
 from expunge.cli.app import app
+from expunge.client import Client
 from expunge.registry import Registry
+from tests.services import serve_app, serve_in_process
 
 PAIRS = [
     ("ann", "x", 5),
@@ -100,3 +102,29 @@ def test_wrong_options_are_refused(words: list[str], message: str) -> None:
 
 COLUMNS = ("--user", "user", "--item", "item")
 OMIT = "--without-forgotten"
+
+
+def test_recommend_over_http() -> None:
+    columns = (*COLUMNS, "--l2", "2")
+    call("fit", "films", "pairs.csv", "--model", "ease", *columns)
+    call("forget", "bob")
+    fresh = EASE(l2=2).fit([pair[:2] for pair in PAIRS if pair[0] != "bob"])
+    wanted = {"items": ["x"], "k": 2}
+    with Registry.open("reg") as registry, serve_in_process(registry) as service:
+        path = "/api/v1/models/films/recommendations"
+        answer = service.call("POST", path, "operate", json=wanted)
+        assert answer.json() == {
+            "model": "films",
+            "items": fresh.recommend(["x"], k=2).tolist(),
+        }
+        assert service.call("POST", path, "request", json=wanted).status_code == 403
+        refused = service.call("POST", path, "operate", json=wanted | {"k": 0})
+        assert refused.status_code == 422
+        unknown = path.replace("films", "nothing")
+        assert service.call("POST", unknown, "operate", json=wanted).status_code == 404
+        strange = service.call("POST", path, "operate", json={"items": ["nobody has"]})
+        assert strange.status_code == 200  # who asks is not told what others have
+        served: Any = service.http.app
+        with serve_app(served) as address:
+            client = Client(address, service.tokens["operate"])
+            assert client.recommend("films", ["x"], k=2) == answer.json()["items"]

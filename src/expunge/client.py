@@ -128,6 +128,12 @@ class Client:
         """Return the public keys by which receipts are checked."""
         return self._fetch("GET", "/keys").decode()
 
+    def recommend(self, model: str, items: Sequence[str], *, k: int = 10) -> list[str]:
+        """Return what a recommender offers to somebody who has these items."""
+        path = f"/models/{quote(model, safe='')}/recommendations"
+        wanted = json.dumps({"items": [*items], "k": k}).encode()
+        return list(self._call("POST", path, body=wanted)["items"])
+
     def get(self, path: str) -> Json:
         """Return any other document of the API, such as ``/models``."""
         return self._call("GET", path)
