@@ -13,6 +13,8 @@ from expunge import EASE, MultinomialNB
 from expunge.cli.app import app
 from expunge.client import Client
 from expunge.registry import Registry
+from expunge.service.app import create_app
+from expunge.service.settings import ServiceSettings
 from tests.services import serve_app, serve_in_process
 
 PAIRS = [
@@ -124,7 +126,9 @@ def test_recommend_over_http() -> None:
         assert service.call("POST", unknown, "operate", json=wanted).status_code == 404
         strange = service.call("POST", path, "operate", json={"items": ["nobody has"]})
         assert strange.status_code == 200  # who asks is not told what others have
-        served: Any = service.http.app
-        with serve_app(served) as address:
-            client = Client(address, service.tokens["operate"])
-            assert client.recommend("films", ["x"], k=2) == answer.json()["items"]
+    with Registry.open("reg") as registry:
+        token = registry.access.create("shop", ["operate"])[1]
+        settings = ServiceSettings(applies=False, is_secure=False)
+        with serve_app(create_app(registry, settings)) as address:
+            found = Client(address, token).recommend("films", ["x"], k=2)
+    assert found == answer.json()["items"]
