@@ -80,16 +80,12 @@ def test_the_settings_shown_are_read(
     assert found.oidc is not None and found.oidc.scopes["internal-audit"] == ("audit",)
 
 
-def test_metrics_and_alerts_name_what_there_is() -> None:
+def test_the_page_lists_every_metric() -> None:
     text = OPERATIONS.read_text()
     listed = set(re.findall(r"^\| `(expunge_\w+)", text, re.M))
     assert listed == NAMES
-    scraped, alerts = map(yaml.safe_load, blocks(OPERATIONS, "yaml"))
+    (scraped,) = map(yaml.safe_load, blocks(OPERATIONS, "yaml"))
     assert scraped["scrape_configs"][0]["job_name"] == "expunge"
-    used = set()
-    for rule in alerts["groups"][0]["rules"]:
-        used |= set(re.findall(r"expunge_\w+", rule["expr"]))
-    assert {one.removesuffix("_bucket") for one in used} < NAMES
 
 
 @pytest.mark.parametrize("page", [README, PAGE, OPERATIONS], ids=lambda one: one.name)

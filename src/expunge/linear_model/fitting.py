@@ -123,7 +123,7 @@ def read_rows(
     y: Any,
     *,
     sample_weight: ArrayLike | None = None,
-    subjects: Iterable[object] | None = None,
+    subjects: Iterable[object] | str | None = None,
     beside: Mapping[str, Any] | None = None,
 ) -> Rows:
     """Return rows to add as the private model of a snapshot keeps them.
@@ -140,9 +140,11 @@ def read_rows(
                 f"{', '.join(beside)} beside the rows, and this model has none; leave "
                 "them out"
             )
+        whose = subjects if isinstance(subjects, str) else None  # all of them
         X, y, subjects, sample_weight = estimator.read_beside(
-            X, y, subjects, sample_weight, **beside
+            X, y, None if whose else subjects, sample_weight, **beside
         )
+        subjects = whose or subjects
     if snapshot.public.feature_names is not None and as_frame(X) is None:
         del estimator.feature_names_in_  # scikit-learn would warn of missing names
     rows: Rows = estimator._read_added(snapshot, X, y, sample_weight=sample_weight)
