@@ -7,7 +7,7 @@
     nobody                      not found, and kept out of later fits
 
 What a list asks for is recorded before anything is done about it, with the request that
-will answer it: whoever runs the same list again, after a crash too, gets the same
+will answer it: the same list, run again after a crash too, gets the same
 answers, and nobody is asked for twice.
 """
 

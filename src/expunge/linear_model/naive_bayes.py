@@ -188,7 +188,7 @@ class CountsByClass(Formula):
     def _complement(self, counts: Whole, n_rows: Whole) -> tuple[Matrix, Vector]:
         near, exactly = self._smoothed(counts.sum(axis=0) - counts)
         logged = _logs(near, exactly)
-        # Of numbers on a grid: whoever divides them gets the same.
+        # Of numbers on a grid, so that any division gives the same.
         weights = logged / logged.sum(axis=1, keepdims=True) if self.norm else -logged
         return weights, np.zeros(len(n_rows))
 

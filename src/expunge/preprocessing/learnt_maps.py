@@ -2,7 +2,7 @@
 """Maps of some columns that are learnt from all rows, and looked at when people leave.
 
 Knots at quantiles, or a map to ranks, are exact functions of the values that the rows
-have, whoever has them: learnt from the rows that remain they are what a fit to these
+have, in whatever order: learnt from the rows that remain they are what a fit to these
 learns, to the last bit. But sums over what they make of rows do not transform, as those
 over scaled columns do. So every request learns them again from statistics, and encodes
 and reads all remaining rows.

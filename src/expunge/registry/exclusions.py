@@ -59,7 +59,7 @@ class Exclusions:
     Parameters
     ----------
     keys
-        Under which people become tags: whoever has them can test a guess, so the file
+        Under which people become tags: with them one can test a guess, so the file
         is as secret as the registry's folder of keys.
     forgotten
         The tags.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remarks: the number of a ticket and a note on a request, for whoever works on it.
+"""Remarks: the number of a ticket and a note on a request, for those who work on it.
 
 A ticket leads to a person, so neither is a part of the request, of the journal or of
 the ledger. Both are sealed under a key for each request, made from ``keys/outbox``. A
