@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encoders from elsewhere, their embeddings, and heads on them."""
 
+import fcntl
+import os
 import pickle
 import subprocess
 import sys
@@ -533,6 +535,27 @@ class TestCache:
             with ThreadPoolExecutor(8) as pool:
                 list(pool.map(make, [tmp_path / str(place)] * 8))
             assert len([*(tmp_path / str(place)).glob("*.embeddings")]) == 1
+
+    def test_nobody_replaces_a_file_while_it_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What is replaced is overwritten: its reader would find zeros."""
+        real, read = EmbeddingCache._read, list[str]()
+
+        def watched(cache: EmbeddingCache, owner: str) -> Any:
+            descriptor = os.open(tmp_path, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(descriptor)
+            read.append(owner)
+            return real(cache, owner)
+
+        monkeypatch.setattr(EmbeddingCache, "_read", watched)
+        for _ in range(2):
+            EmbeddingCache(tmp_path).complete(
+                ["a"], ["p"], identity="e", embed=lambda inputs: np.ones((1, 2))
+            )
+        assert read == ["p"] * 3  # to look, to keep, and to look again
 
     def test_folders_that_cannot_be_used_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "key").write_bytes(b"")

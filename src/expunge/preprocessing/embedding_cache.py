@@ -97,7 +97,8 @@ class EmbeddingCache:
             Makes embeddings of those inputs that are not here.
         """
         names = [self._hash(identity.encode() + _bytes_of(one)) for one in inputs]
-        held = {owner: self._read(owner) for owner in dict.fromkeys(owners)}
+        with self._alone():  # what is replaced while it is read is overwritten
+            held = {owner: self._read(owner) for owner in dict.fromkeys(owners)}
         missing = [
             place
             for place, (owner, name) in enumerate(zip(owners, names, strict=True))
@@ -178,10 +179,9 @@ class EmbeddingCache:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes from changing the folder, where the system can."""
-        if os.name != "posix":
+        if os.name != "posix" or self._folder is None:
             yield
             return
-        assert self._folder is not None
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
